@@ -1,10 +1,11 @@
 # Every target sets up .venv first; there is no other set-up step.
-.PHONY: help setup demo test test-tools lint format coverage walk bench growth soak docs plugin lock clean
+.PHONY: help setup demo tour test test-tools lint format coverage walk bench growth soak docs man plugin lock clean
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
 help:
-	@echo "make demo    seed a demo space, serve the forge and print its link"
+	@echo "make demo    create a small shop with agents, serve the forge and print its link"
+	@echo "make tour    show all parts of clia in a terminal, then serve them"
 	@echo "make test    install what the tests need and run all tests"
 	@echo "make test-tools  install real coding tools (2 GB in a cache) and test with them"
 	@echo "make coverage  run the tests of the library and check branch coverage"
@@ -14,6 +15,7 @@ help:
 	@echo "make growth  measure spaces of up to 100,000 agents (more than ten minutes)"
 	@echo "make soak    run the long versions of property, load and fault tests"
 	@echo "make docs    regenerate the reference and build the site"
+	@echo "make man     write a manual page of each command to build/man"
 	@echo "make plugin  build the plug-in for Claude Code in build/plugin"
 	@echo "make lock    update the locked packages"
 
@@ -21,7 +23,10 @@ setup:
 	@tools/setup.sh
 
 demo: setup
-	@$(BIN)/python tools/demo.py
+	@$(BIN)/clia demo $(ARGS)
+
+tour: setup
+	@$(BIN)/python tools/tour.py $(ARGS)
 
 test: setup
 	@$(BIN)/python tools/run_tests.py $(ARGS)
@@ -63,13 +68,16 @@ docs: setup
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
 
+man: setup
+	@$(BIN)/python tools/man_pages.py
+
 plugin: setup
 	@$(BIN)/python tools/plugin.py
 
 lock: setup
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements/dev.txt
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --extra bench -o requirements/bench.txt
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --extra all -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --extra all --group dev -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --extra all --extra bench -o requirements/bench.txt
 	$(BIN)/python tools/assets.py --lock
 
 clean:

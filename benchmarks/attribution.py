@@ -65,14 +65,14 @@ class _Work:
 def _attribute(path: Path, rounds: int) -> Row:
     """What a turn and a person's commit of its lines add to an ingest."""
     work = _Work(path)
-    found = [b"found_%d()" % number for number in range(FOUND)]
-    work.space.spawn_at("scout", clia.Briefing("bench"), work.commit(work.tree(found)))
+    found_lines = [b"found_%d()" % number for number in range(FOUND)]
+    work.space.spawn_at("scout", clia.Briefing("bench"), work.commit(work.tree(found_lines)))
     count = itertools.count()
 
     def record() -> None:
         """A turn, and a commit of a person; measured as the floor."""
         start = next(count)
-        tree = work.tree([*found, *(b"new_%d_%d()" % (start, number) for number in range(CHANGED))])
+        tree = work.tree([*found_lines, *(b"new_%d_%d()" % (start, number) for number in range(CHANGED))])
         work.turn("scout", tree)
         work.commit(tree)
 

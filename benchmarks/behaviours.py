@@ -34,9 +34,9 @@ TRACE = {"type": "console-trace", "entries": [{"kind": "model", "data": {"usage"
 
 def rows(rounds: int) -> Iterator[Row]:
     with place() as top, clia.init(top, settings=SETTINGS) as space:
-        first = space.add_behaviour("review", FLOW, "session-flow")
-        second = space.propose_behaviour("review", FLOW + "# better\n")
-        space.adopt_behaviour("review", second.cid, trial=True)
+        first = space.behaviours.add("review", FLOW, "session-flow")
+        second = space.behaviours.propose("review", FLOW + "# better\n")
+        space.behaviours.adopt("review", second.cid, trial=True)
         commits = GeneratedHistory(top, (first.cid, second.cid)).write()
         yield from _rows(space, pygit2.Repository(str(top)), commits, rounds)
 
@@ -51,7 +51,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
     assert f"{commits:,} commits" in work_of("stats-rebuild").title
     rebuilt, floor = in_turns([lambda: _rebuilt(space), walk], 2)
     yield Row("stats-rebuild", rebuilt, floor)
-    stats = space.behaviour_stats("review")
+    stats = space.behaviours.stats("review")
     assert sum(sum(version.commits.values()) for version in stats) == commits - AGENTS, stats
     count = iter(range(10**9))
 
@@ -60,12 +60,12 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
 
     def commit_and_ask() -> None:
         committed()
-        space.behaviour_stats("review")
+        space.behaviours.stats("review")
 
     works = [
-        lambda: space.behaviour_stats("review"),
-        lambda: space.behaviour_stats(over="week"),
-        lambda: space.suggest_behaviour("review"),
+        lambda: space.behaviours.stats("review"),
+        lambda: space.behaviours.stats(over="week"),
+        lambda: space.behaviours.suggest("review"),
         commit_and_ask,
         committed,
         walk,

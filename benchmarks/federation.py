@@ -52,14 +52,14 @@ class Chain(NamedTuple):
 
 def _checking(top: Path, rounds: int) -> Iterator[Row]:
     with clia.init(top / "listener", settings=SETTINGS) as space, clia.init(top / "speaker", settings=SETTINGS) as peer:
-        pinned = space.add_peer("peer", peer.key().text)
+        pinned = space.peers.add("peer", peer.key().text)
         for trigger in SPOKEN:
-            space.grant("peer", "agent-commit", trigger)
-        chain = _chain(KeyFiles(str(top / "keys")), space.key().space, pinned.space)
+            space.peers.grant("peer", "agent-commit", trigger)
+        chain = _chain(KeyFiles(str(top / "keys")), space.peers.key().space, pinned.space)
         ours, queried, floor = in_turns(
             [
                 lambda: _accepted(chain),
-                lambda: _accepted(chain, lambda type_, trigger: space.allowed("peer", type_, trigger)),
+                lambda: _accepted(chain, lambda type_, trigger: space.peers.allowed("peer", type_, trigger)),
                 _bare(chain.tokens),
             ],
             rounds,
@@ -148,7 +148,7 @@ def _syncing(top: Path, rounds: int) -> Iterator[Row]:
 
 
 def _expect(space: clia.Space, moves: int) -> None:
-    (synced,) = space.sync("owner")
+    (synced,) = space.peers.sync("owner")
     assert (len(synced.moves), synced.refused) == (moves, ())
 
 

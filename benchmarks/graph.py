@@ -33,7 +33,7 @@ def rows(rounds: int) -> list[Row]:
 
 def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
     heads = {name: space.head(name) for name in space.agents()}
-    commits = space.window((), COMMITS)
+    commits = space.history.window((), COMMITS)
     graph_layout = layout(commits, heads)
     assert (len(commits), len(heads), graph_layout.height) == (COMMITS, AGENTS, COMMITS)
 
@@ -42,7 +42,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
 
     def page() -> str:
         heads_now = {name: space.head(name) for name in space.agents()}
-        return picture(layout(space.window((), COMMITS), heads_now, types=space.types()))
+        return picture(layout(space.history.window((), COMMITS), heads_now, types=space.types()))
 
     def walk() -> int:
         walker = repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)

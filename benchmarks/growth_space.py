@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import zlib
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +23,7 @@ from clia.values import commit_messages as messages
 from clia.values import refs
 from clia.values.canonical import canonical_bytes
 from clia.values.clock import timestamp
-from clia.values.typed_objects import ConsoleTrace
+from clia.values.typed_objects import ConsoleTrace, trace_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +83,19 @@ def said_of(number: int, step: int) -> list[str]:
     return [f"$ look --part {number} --step {step}\npart {number}: {part} of {share} looked at" for part in range(share)]
 
 
+def _create(path: Path, settings: clia.Settings) -> None:
+    """An empty space that does not sign: the same commits have the same ids each time, and packs are written without a key."""
+    clia.init(path, settings=settings).close()
+    for ref in subprocess.run(
+        ["git", "-C", str(path), "for-each-ref", "--format=%(refname)", "refs/clia/keys", "refs/clia/log"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split():
+        subprocess.run(["git", "-C", str(path), "update-ref", "-d", ref], check=True)
+    shutil.rmtree(path / ".git" / "clia" / "signing")
+
+
 # With verbs
 
 
@@ -89,7 +103,8 @@ def replay(path: Path, size: int) -> clia.Space:
     """The same space, created by the verbs."""
     now = [BEGIN]
     settings = clia.Settings(durable=False, person=PERSON, clock=lambda: datetime.fromtimestamp(now[0], UTC))
-    space = clia.init(path, settings=settings)
+    _create(path, settings)
+    space = clia.open(path, settings=settings)
     base = _Base(path)
     for number in range(size):
         now[0] = at(0, number, size)
@@ -113,7 +128,7 @@ def replay(path: Path, size: int) -> clia.Space:
         reviewed = reviewed_by(number, size)
         if reviewed is not None:
             now[0] = at(COMMITS, number, size)
-            space.reviews(name_of(number), name_of(reviewed))
+            space.relations.add_review(name_of(number), name_of(reviewed))
     return space
 
 
@@ -123,7 +138,7 @@ def replay(path: Path, size: int) -> clia.Space:
 def generate(path: Path, size: int) -> None:
     """Write the space without a store: the index is built when it is first opened."""
     settings = clia.Settings(durable=False, person=PERSON, clock=lambda: datetime.fromtimestamp(BEGIN, UTC))
-    clia.init(path, settings=settings).close()
+    _create(path, settings)
     base = _Base(path)
     git_dir = str(path / ".git")
     parts = [(git_dir, base.tree, base.commit, first, min(first + PART, size), size) for first in range(0, size, PART)]
@@ -168,19 +183,20 @@ def _part(task: tuple[str, str, str, int, int, int]) -> list[Written]:
     written: list[Written] = []
     genesis: dict[int, tuple[str, str]] = {}
     for number in range(first, end):
-        written += _agent(pack, number, size, (tree, commit, base), genesis)
+        written += _agent(pack, number, size, (tree, commit, base), genesis, git_dir.split("/")[-2])
     pack.write(git_dir)
     return written
 
 
 def _agent(
-    pack: _Objects, number: int, size: int, base: tuple[str, str, bytes], genesis: dict[int, tuple[str, str]]
+    pack: _Objects, number: int, size: int, base: tuple[str, str, bytes], genesis: dict[int, tuple[str, str]], repository: str
 ) -> Iterator[Written]:
     """One agent's commits, record, traces and events."""
     name, parent = name_of(number), parent_of(number)
     briefing = pack.add(b"blob", canonical_bytes(briefing_of(number).to_object()))
     by, when = _stamp(name, AGENT_EMAIL.format(name), at(0, number, size)), _stamp(*PERSON, at(0, number, size))
-    record = pack.add(b"tree", _entry("100644", "briefing.json", briefing))
+    place = pack.add(b"blob", canonical_bytes({"type": "place", "repository": repository, "submodule": "", "path": ""}))
+    record = pack.add(b"tree", _entry("100644", "briefing.json", briefing) + _entry("100644", "place.json", place))
     text = messages.compose(f"record of {name}", [(AGENT, name), (TYPE, "record")], "record")
     yield Written(refs.record(name), pack.add(b"commit", _commit(record, [], by, when, text)))
     trailers = [(AGENT, name), (TYPE, "spawn"), (BRIEFING, briefing)] + ([(PARENT, name_of(parent))] if parent is not None else [])
@@ -204,13 +220,15 @@ def _step(pack: _Objects, notes: _Notes, position: tuple[int, int, int], on: tup
     name, when = name_of(number), at(step, number, size)
     work = pack.add(b"blob", work_of(number, step))
     tree = pack.add(b"tree", base + _entry("100644", "work.md", work))
+    moment = timestamp(datetime.fromtimestamp(when, UTC))
+    texts = said_of(number, step) if step in TRACED else ()
+    entries = tuple({"at": moment, "kind": "console", "text": text} for text in texts)
     trailers = [(AGENT, name), (TYPE, kind_of(number, step)), (BRIEFING, briefing)]
+    trailers += [(messages.TRACE, trace_digest(entries))] if entries else []
     text = messages.compose(message_of(number, step), trailers, "")
     by, person = _stamp(name, AGENT_EMAIL.format(name), when), _stamp(*PERSON, when)
     head = pack.add(b"commit", _commit(tree, [parent], by, person, text))
-    if step in TRACED:
-        moment = timestamp(datetime.fromtimestamp(when, UTC))
-        entries = tuple({"at": moment, "kind": "console", "text": text} for text in said_of(number, step))
+    if entries:
         trace = pack.add(b"blob", canonical_bytes(ConsoleTrace(head, name, entries).to_object()))
         notes.bind(head, trace, person, f"{kind_of(number, step)}: note of {head}\n")
     return head

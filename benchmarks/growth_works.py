@@ -75,16 +75,16 @@ def _log(space: clia.Space, size: int, count: int) -> None:
 
 def _graph(space: clia.Space, size: int, count: int) -> None:
     del size, count
-    assert len(space.window(limit=WINDOW)) == WINDOW
+    assert len(space.history.window(limit=WINDOW)) == WINDOW
 
 
 def _descendants(space: clia.Space, size: int, count: int) -> None:
     first = _some(size // FAMILY, count) * FAMILY
-    assert len(space.agent_tree(name_of(first))) >= FAMILY - 1
+    assert len(space.relations.tree(name_of(first))) >= FAMILY - 1
 
 
 def _trace(space: clia.Space, size: int, count: int) -> None:
-    traced = next((commit for commit in space.log(name_of(_some(size, count)), limit=LOG) if space.trace_for(commit.cid)), None)
+    traced = next((commit for commit in space.log(name_of(_some(size, count)), limit=LOG) if space.traces.of(commit.cid)), None)
     assert traced is not None
 
 

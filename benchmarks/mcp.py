@@ -32,12 +32,12 @@ def rows(rounds: int) -> list[Row]:
         top = Path(directory).resolve()
         root = top / "space"
         clia.init(root, settings=clia.Settings(durable=False)).close()
-        kept, numbers = str(top / "kept"), count()
+        cache, numbers = str(top / "kept"), count()
         works = [
             command([sys.executable, "-c", _SDK]),
-            _server(root, lambda: kept, _START),
+            _server(root, lambda: cache, _START),
             _server(root, lambda: str(top / f"state-{next(numbers)}"), _START),
-            _server(root, lambda: kept, (*_START, _CALL)),
+            _server(root, lambda: cache, (*_START, _CALL)),
         ]
         (floor, again, first, call), _ = beside(works, {}, rounds)
     return [Row("mcp-start", again, floor), Row("mcp-start-first", first, floor), Row("mcp-call", call, floor)]

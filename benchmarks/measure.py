@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import resource
 import statistics
 import subprocess
 import time
@@ -40,7 +41,17 @@ class NotRun(NamedTuple):
 
 def in_turns(works: Sequence[Callable[[], object]], rounds: int, repetitions: int = 1) -> list[float]:
     """The median time of each in milliseconds: one warm-up round, then this many repetitions per round."""
-    return beside(works, {}, rounds, repetitions)[0]
+    return [statistics.median(samples) for samples in _sampled(works, {}, rounds, repetitions)]
+
+
+def fastest_in_turns(works: Sequence[Callable[[], object]], rounds: int, repetitions: int = 1) -> list[float]:
+    """The same, but the shortest time of each: for programs whose start other processes delay."""
+    return [min(samples) for samples in _sampled(works, {}, rounds, repetitions)]
+
+
+def cheapest_in_turns(works: Sequence[Callable[[], object]], rounds: int, repetitions: int = 1) -> list[float]:
+    """The same, but the least processor time of the programs that each starts: for those of a few milliseconds."""
+    return [min(samples) for samples in _sampled(works, {}, rounds, repetitions, processor_time)]
 
 
 def beside(
@@ -51,17 +62,29 @@ def beside(
     ``repetitions``: in each round, for works of a few milliseconds: the first one mostly measures what the others left in the
     processor's caches.
     """
-    times: list[list[float]] = [[] for _ in works]
     contests = {name: Contest(peer, rounds * repetitions) for name, peer in peers.items()}
+    times = [statistics.median(samples) for samples in _sampled(works, contests, rounds, repetitions)]
+    return times, {name: samples.outcome() for name, samples in contests.items()}
+
+
+def _sampled(
+    works: Sequence[Callable[[], object]],
+    contests: Mapping[str, Contest],
+    rounds: int,
+    repetitions: int,
+    cost: Callable[[Callable[[], object]], float] | None = None,
+) -> list[list[float]]:
+    """The times of each work, or another cost, with the contests in the same rounds."""
+    times: list[list[float]] = [[] for _ in works]
     with _heap_at_rest():
         for number in range(rounds + 1):
             for index, work in enumerate(works):
-                costs = [timed(work) for _ in range(repetitions)]
+                costs = [(cost or timed)(work) for _ in range(repetitions)]
                 times[index] += costs if number else []
             for contest in contests.values():
                 for _ in range(repetitions):
                     contest.turn()
-    return [statistics.median(samples) for samples in times], {name: samples.outcome() for name, samples in contests.items()}
+    return times
 
 
 @contextmanager
@@ -129,6 +152,14 @@ def timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return (time.perf_counter() - started) * 1000
+
+
+def processor_time(work: Callable[[], object]) -> float:
+    """Milliseconds of processor time of the programs that a work starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    work()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000
 
 
 def has_package(name: str) -> bool:

@@ -41,12 +41,14 @@ TITLES = {
     "sessions": "Sessions",
     "lineage": "Lineage and cold start",
     "hooks": "Hooks",
+    "prompts": "Permission prompts",
     "mcp": "MCP",
     "graph": "Graph",
     "forge": "Forge",
     "federation": "Federation",
     "behaviours": "Behaviours",
     "hub": "Hub",
+    "gate": "Gate",
     "workers": "Workers",
 }
 _PLACE = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+[\w.@+-]*")

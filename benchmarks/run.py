@@ -36,6 +36,7 @@ _LATE = ("round-trip-durable",)
 STEPS = (
     ("lineage", "rows"),
     ("hooks", "rows"),
+    ("prompts", "rows"),
     ("mcp", "rows"),
     ("sessions", "rows"),
     ("graph", "rows"),
@@ -43,6 +44,7 @@ STEPS = (
     ("federation", "rows"),
     ("behaviours", "rows"),
     ("hub", "rows"),
+    ("gate", "rows"),
     ("workers", "rows"),
     ("attribution", "rows"),
     ("plain_git", "rows"),

@@ -10,6 +10,7 @@ import itertools
 import json
 import sqlite3
 import statistics
+import subprocess
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 
     Opening = Callable[[int], Callable[[int], None]]
 
+PENDING_MANY, PENDING_FEW, ANSWERS = 3_000, 300, 200
+WIDE = """\
+import asyncio
+
+async def main(input):
+    await asyncio.gather(*[request("number", {"n": n}) for n in range(input)])
+"""
 RESUMES, BLOCK, FORKED_AFTER, WAITING, KEPT, KEPT_BY_DBOS = 1_000, 100, 100, 10_000, 1_000, 200
 AGENT = "scout"
 ENGINES = (LANGGRAPH, DBOS, ABSURD)
@@ -45,7 +53,8 @@ class Ours:
         self._path = path
         self._settings = clia.Settings(durable=durable, person=("Bench", "bench@example.org"))
         self.space = clia.init(path, settings=self._settings)
-        self.space.define("adds", FLOW)
+        self.space.sessions.define("adds", FLOW)
+        self.space.sessions.define("wide", WIDE)
         self.space.spawn(AGENT, clia.Briefing("bench"))
         self._names = (f"a{number}" for number in itertools.count(1))
 
@@ -95,6 +104,17 @@ class Ours:
 
         return resume
 
+    def answers(self, pending: int, count: int) -> Callable[[], None]:
+        """Answer some of this many pending requests; half of the answers come before, so that the number is that on average."""
+        agent = self.spawned()
+        self.space.start(agent, "wide", pending + count // 2)
+
+        def answer() -> None:
+            for number in range(1, count + 1):
+                self.space.resume(agent, 3, f"1.{number}")
+
+        return answer
+
     def forks(self, resumes: int) -> tuple[Callable[[], None], Callable[[], None]]:
         """Fork a session after this many resumes; and spawn at the same commit, which is the cost of the branch alone."""
         agent = self.started(resumes + 1)
@@ -121,6 +141,11 @@ class Ours:
         self.space.spawn(agent, clia.Briefing("bench"))
         return agent
 
+    def notes_size(self, agent: str) -> int:
+        """The bytes of an agent's notes in git."""
+        command = ["git", "-C", str(self._path), "rev-list", "--objects", "--disk-usage", f"--glob=refs/notes/clia/*/{agent}"]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
     def size(self) -> int:
         with _reading(self.store) as raw:
             return compact_size(raw, self.store)
@@ -134,6 +159,8 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
         stack.callback(ours.close)
         yield from attempted(TRIPS, lambda: _round_trip(ours, floor, peers, rounds))
         yield from attempted(["resumes", "resumes-flat"], lambda: _resumes(ours, floor, peers, max(3, rounds // 5)))
+        yield from attempted(["fan-out"], lambda: [_fan_out(ours, max(3, rounds // 5))])
+        yield from attempted(["fan-out-store", "fan-out-notes"], lambda: _fan_out_bytes(ours))
         yield from attempted(["fork"], lambda: [_fork(ours, peers, rounds)])
         yield from attempted(["pending"], lambda: [_pending(top, peers, rounds)])
         yield from attempted(["bytes"], lambda: [_bytes(top, peers)])
@@ -194,6 +221,33 @@ def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
     return [[statistics.median(block) for block in blocks] for blocks in times]
 
 
+def _fan_out(ours: Ours, rounds: int) -> Row:
+    """The mean over many answers, because snapshots of a large state are rare."""
+    costs = [[timed(ours.answers(pending, ANSWERS)) / ANSWERS for pending in (PENDING_MANY, PENDING_FEW)] for _ in range(rounds)]
+    return Row("fan-out", *map(statistics.median, zip(*costs, strict=True)))
+
+
+def _fan_out_bytes(ours: Ours) -> Iterator[Row]:
+    """What an answer adds to the store, once it has a snapshot, and what it adds to the notes."""
+    in_store, in_notes = [], []
+    for pending in (PENDING_MANY, PENDING_FEW):
+        agent = ours.spawned()
+        ours.space.start(agent, "wide", pending + 2 * ANSWERS)
+        numbers = itertools.count(1)
+
+        def answer(count: int, *, commits: bool = False) -> None:
+            for number in itertools.islice(numbers, count):  # noqa: B023  # called in this iteration
+                ours.space.resume(agent, 3, f"1.{number}")  # noqa: B023
+                if commits and number % 10 == 0:
+                    ours.space.commit_with_trace(agent, "finding", {"n": str(number).encode()})  # noqa: B023
+
+        answer(ANSWERS)
+        in_store.append(_growth(ours.size, answer, ANSWERS))
+        in_notes.append(_growth(lambda: ours.notes_size(agent), lambda count: answer(count, commits=True), ANSWERS))  # noqa: B023
+    for name, (many, few) in (("fan-out-store", in_store), ("fan-out-notes", in_notes)):
+        yield Row(name, many, few)
+
+
 def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:
     ready = others.asked(peers, (LANGGRAPH, DBOS), lambda peer: peer.forks(FORKED_AFTER))
     works = {FORK_LANGGRAPH: ready[LANGGRAPH], FORK_DBOS: ready[DBOS]}
@@ -212,6 +266,10 @@ def _pending(top: Path, peers: Peers, rounds: int) -> Row:
         for number in range(WAITING - 1):
             pending = [[*call, _moment(number)] for *call, _ in row.value["pending"]]
             transaction.values.put(key(LIVE, f"copy{number}", "1"), row.value | {"pending": pending})
+    branches = "".join(f"create refs/heads/agents/copy{number} {ours.space.head(agent)}\n" for number in range(WAITING - 1))
+    git = ["git", "-C", str(top / "pending")]
+    subprocess.run([*git, "update-ref", "--stdin"], input=branches, text=True, check=True)
+    subprocess.run([*git, "pack-refs", "--all"], check=True)
 
     def listed() -> None:
         assert len(ours.space.pending()) == WAITING

@@ -238,7 +238,7 @@ def _parallel(top: Path, *, shared: bool) -> Iterator[Row]:
         for number in range(1 if shared else WRITERS):
             space.spawn(f"w{number}", clia.Briefing("bench"))
         elapsed = _race(path, shared=shared)
-        written = sum(len(space.session_log(name)) - 1 for name in space.agents())
+        written = sum(len(space.history.own(name)) - 1 for name in space.agents())
         alone = _alone(space)
     wanted = WRITERS * COMMITS
     theirs, ended_well = _lost_notes(top / f"git-{which}", shared=shared)

@@ -87,7 +87,7 @@ def _fleet(top: Path, address: str) -> list[BenchmarkMachine]:
 def _rows(top: Path, machines: Sequence[BenchmarkMachine], rounds: int) -> Iterator[Row]:
     agents = [f"a{number}" for number in range(SESSIONS)]
     with machines[0].open() as space:
-        space.define("work", FLOW)
+        space.sessions.define("work", FLOW)
         for agent in agents:
             space.spawn(agent, clia.Briefing("bench"))
         _alone(space, agents)

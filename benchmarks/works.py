@@ -35,7 +35,7 @@ class Work(NamedTuple):
     unit: str = "ms"
 
 
-_WITHOUT = "the same repository without clia"
+_WITHOUT, _PATTERNS = "the same repository without clia", "git push of the same refs, by patterns"
 _PLAIN_GIT = {
     "status": "git status",
     "log": "git log -20 --decorate",
@@ -47,7 +47,7 @@ _PLAIN_GIT = {
     "contains": "git tag --contains",
     "refs": "git for-each-ref",
 }
-_STATES = (("packed", "packed", Bar(1.2)), ("between", "between upkeeps", Bar(2)))
+_STATES = (("packed", "packed", Bar(1.2)), ("between", "between upkeeps", Bar(2)), ("hub", "with a hub", Bar(1.2)))
 _HALF_OF_GIT = (Bar(1.5), Bar(0.5, GIT))
 _TRIP = "start, suspend, resume on a fresh handle"
 
@@ -77,6 +77,8 @@ TABLE: dict[str, tuple[Work, ...]] = {
         ),
         Work("git-clone", "git clone: size, 5,000 agents, packed", _WITHOUT, (Bar(1.05),), (), "B"),
         Work("git-commits", "git log --all: commits, 5,000 agents, packed", _WITHOUT, (Bar(1.2),), (), "commits"),
+        Work("publish", "clia publish --all, 5,000 agents, to an empty remote", _PATTERNS, (Bar(2),)),
+        Work("publish-again", "clia publish --all, 5,000 agents, nothing new", _PATTERNS, (Bar(5),)),
     ),
     "attribution": (
         Work("attribute", "find an agent's 1,000 lines in a person's commit", "record the turn and the commit", (Bar(20, COST),)),
@@ -89,6 +91,9 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("round-trip-end", "start, suspend, resume to the end: an event in git", MONTY),
         Work("resumes", "1,000 resumes of one session, one after the other", MONTY, (Bar(1.5),), _ENGINES),
         Work("resumes-flat", "the last 100 of 1,000 resumes", "our first 100", (Bar(1.3),), _ENGINES),
+        Work("fan-out", "an answer while 3,000 requests of the session are pending", "with 300 pending", (Bar(1.5),)),
+        Work("fan-out-store", "bytes of such an answer in the store", "with 300 pending", (Bar(2),), (), "B"),
+        Work("fan-out-notes", "bytes of such an answer in git, a commit after every tenth", "with 300 pending", (Bar(2),), (), "B"),
         Work("fork", "fork after 100 resumes, besides the branch", "the branch", (Bar(3, COST),), (FORK_LANGGRAPH, FORK_DBOS)),
         Work("pending", "list 10,000 pending requests", "SELECT and json.loads", (Bar(60, COST),), (LANGGRAPH, ABSURD)),
         Work("bytes", "bytes of a suspended session in the store", f"{MONTY}, the dump", (), _ENGINES, "B"),
@@ -105,6 +110,7 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("hook-baseline", "hook at a prompt, which waits for its ingest", "clia ingest", (Bar(1.5),)),
         Work("ingest-turn", "ingest a turn of 42 events and a file", "git commit"),
     ),
+    "prompts": (Work("prompts-p95", "answer of a person to one of 200 waiting tools: p95", "a single one", (Bar(300, COST),)),),
     "mcp": (
         Work("mcp-start", "start of clia mcp: initialize and tools/list", _SDK, (Bar(400, COST), Bar(0.5))),
         Work("mcp-start-first", "the same after an installation", _SDK),
@@ -140,6 +146,9 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("hub-commit", "commit over a hub", "git fetch, git push --atomic of one ref", (Bar(1.5),)),
         Work("hub-trace", "commit with its trace over a hub", "git fetch, git push --atomic of two refs", (Bar(1.5),)),
         Work("hub-spawn", "spawn over a hub", "git fetch, git push --atomic of two refs", (Bar(1.5),)),
+    ),
+    "gate": (
+        Work("gate-push", "gate: what it adds to a push of 10 commits", "git push of the same, without it", (Bar(100, COST),)),
     ),
     "workers": (
         Work("workers-1", "a session by 1 worker, hub and PostgreSQL", "one process without workers"),

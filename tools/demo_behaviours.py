@@ -90,7 +90,7 @@ def plant(repository: Path) -> dict[str, str]:
     settings = clia.Settings(person=("Ada", "ada@example.org"), clock=clock, durable=False)
     with clia.open(repository, settings=settings) as space:
         first = space.behaviours.add("restock", RESTOCK, "session-flow", why="Ask the supplier, then count").cid
-        space.behaviours.add("tidy", TIDY, "prompt", why="What everybody is told anyway")
+        space.behaviours.add("tidy", TIDY, "prompt", why="What everyone is told anyway")
         for name in AGENTS:
             space.spawn(name, clia.Briefing("Keep the shelves full"))
         failed = [session for number in range(30) if (session := _restocked(space, clock, chance, number, first)) is not None]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clia import __version__
-from clia.capture.hook_tools import SERVER, TOOLS, command_of
+from clia.capture.installation.hook_tools import SERVER, TOOLS, command_of
 
 TARGET = Path(__file__).resolve().parent.parent / "build" / "plugin"
 TOOL = TOOLS["claude-code"]
@@ -23,7 +23,7 @@ README = f"""# clia for Claude Code
 
 {ABOUT}
 
-Requirements: `clia` on the PATH of the user who starts Claude Code (`pip install clia`), and a repository that is a space
+Requirements: `clia` on the PATH of the user who starts Claude Code (`pip install clia-agents`), and a repository that is a space
 (`clia init`). In any other repository the hooks do nothing.
 
     /plugin marketplace add PATH-OF-THE-FOLDER-ABOVE

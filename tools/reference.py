@@ -20,7 +20,11 @@ import clia
 from clia import errors
 from clia import files as local_files
 from clia.cli import decisions, main, registry
-from clia.identities import contexts, diagnostics, export_formats, export_plan, journal, merge_rules, mirrors, schemas, writing
+from clia.cli.help import EXAMPLES
+from clia.identities import contexts, diagnostics, journal, merge_rules, schemas, writing
+from clia.identities.exports import formats as export_formats
+from clia.identities.exports import mirrors
+from clia.identities.exports import plan as export_plan
 from clia.store import sqlite_store
 from clia.values import documents, slugs
 from reference_api import api_page
@@ -28,6 +32,7 @@ from reference_json import json_page
 from reference_markdown import code, fenced, page, prose, table
 from reference_python import python_page
 from reference_space import space_page
+from reference_troubleshooting import troubleshooting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +128,9 @@ def _command_parts(parser: argparse.ArgumentParser) -> list[str]:
         fenced("text", _usage(parser, actions)),
         table(("argument", "meaning"), rows) if rows else "",
         prose(parser.epilog or ""),
+        f"Example: {code(example)}"
+        if (example := EXAMPLES.get(parser.prog.partition(" ")[2], parser.get_default("example")))
+        else "",
     ]
 
 
@@ -236,6 +244,7 @@ def _type(value: dict[str, Any]) -> str:
         name = value["$ref"].rpartition("/")[2]
         simple = {"text": "string", "items": "array of [item](#item)", "links": "array of [link](#link)"}
         simple |= {"contributions": "array of [contribution](#contribution)", "sha256": "sha256 in hex"}
+        simple["patterns"] = "string or array of string"
         return simple.get(name, f"[{name}](#{name.lower()})")
     if "enum" in value:
         return " or ".join(code(choice) for choice in value["enum"] if choice is not None)
@@ -450,6 +459,7 @@ CONTENTS: dict[str, tuple[str, Callable[[], str]]] = {
     "merging.md": ("Merge rules", merging),
     "diagnostics.md": ("Diagnostics", diagnostics_page),
     "errors.md": ("Errors and exit codes", errors_page),
+    "troubleshooting.md": ("Troubleshooting, by error code", troubleshooting),
     "json.md": ("JSON shapes", json_page),
     "python.md": ("Python", python_page),
     "api.md": ("API", api_page),

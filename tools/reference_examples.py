@@ -43,6 +43,7 @@ _FILES = {
     "nine.txt": "apples 9\n",
     "both.txt": "apples 13\n",
     "late.txt": "seen afterwards\n",
+    "parse.py": 'def main(input):\n    return int(request("number", None))\n',
     "count.py": "def main(input):\n"
     '    plan = request("plan", {"boxes": input["boxes"]})\n'
     '    verdict = request("human", {"question": "Count so?", "plan": plan, "choices": ["approve", "reject"]}, tag="count-so")\n'
@@ -51,13 +52,14 @@ _FILES = {
     "ask.py": 'def main(input):\n    return int(request("supplier", {"how many": input}))\n',
     "better.py": 'def main(input):\n    return int(request("supplier", {"how many": input}).split()[0])\n',
     "review.md": "Review {{task}}.\n",
+    "policy.json": '{"rules": [{"verbs": ["decide"], "threshold": 2}]}\n',
 }
 
 
 def examples() -> list[Example]:
     """One example or more of every command that prints JSON."""
     examples: list[Example] = []
-    for tour in (_space, _sessions, _behaviours, _federation, _forge, _hooks, _identities):
+    for tour in (_space, _sessions, _behaviours, _federation, _trust, _forge, _hooks, _identities):
         with tempfile.TemporaryDirectory() as directory:
             top = Path(directory).resolve()
             with _environment(top), chdir(_plant(top)):
@@ -143,6 +145,7 @@ def _space() -> Iterator[tuple[str, Any]]:
         trace add scout 'export GITHUB_TOKEN={_SECRET}'
         trace pending scout
         commit scout finding --set stock.txt=../four.txt --meta boxes=7 --trace --message 'One more apple'
+        status
         - commit reviewer finding --set stock.txt=../nine.txt --message 'Nine apples'
         run counter --title 'Count with wc' -- sh -c 'wc -l stock.txt > lines.txt'
         checkout scout ../scout
@@ -156,6 +159,8 @@ def _space() -> Iterator[tuple[str, Any]]:
     yield from _each("""
         init ../bea
         list
+        demo --no-serve --directory ../demo
+        help landing
         log scout --own --number 1
         log scout --own --trace --number 1
         show lead
@@ -186,11 +191,16 @@ def _space() -> Iterator[tuple[str, Any]]:
         hub set ../meet.git --path ../crew
         hub status --path ../crew
         hub sync --path ../crew
-        fleet --path ../crew""")
+        fleet --path ../crew
+        gate install ../meet.git
+        gate check main~1..main
+        gate explain""")
     _git("update-ref", "-d", "refs/clia/agents/reviewer")
     yield from _each("""
         verify
         maintain --archive-idle 30
+        backup ../backups/monday
+        restore ../backups/monday ../copy
         ingest
         doctor
         completion bash""")
@@ -214,12 +224,32 @@ def _sessions() -> Iterator[tuple[str, Any]]:
         session show scout
         session show scout --journal
         session cancel other --message 'One is enough.'
+        - spawn lister --title 'List the boxes'
+        - flow define parse ../parse.py
+        - session start lister parse
+        - session resume lister many
+        session retry lister --message 'It answered in words.'
         ask scout 'Which box first?' --choices left,right""")
     answering = threading.Thread(target=_answer)
     answering.start()
     yield from _each("ask scout 'And now?' --wait")
     answering.join()
     yield from _each("worker --once")
+    Path(".git/clia/config.toml").write_text("[budget.agent.scout]\ncommits = 50\n")
+    decision = _grant()
+    yield from _each(f"""
+        budget scout
+        grant list
+        grant revoke {decision} --message 'The release is done.'""")
+
+
+def _grant() -> str:
+    """Answer a permission prompt of a tool with `always`; the decision."""
+    prompt = {"key": "claude-code/1//2", "session": "claude-code/1/", "scope": "0" * 64, "until": "2099-01-01T00:00:00Z"}
+    question = {"question": "Claude Code: may Bash run: make release?", "tool": "Bash", "command": "make release", "clia": prompt}
+    with clia.open() as space:
+        request = space.sessions.ask_for_clia("scout", question)
+        return space.decide("scout", "always", request_id=request.id).cid
 
 
 def _answer() -> None:
@@ -289,6 +319,22 @@ def _federation() -> Iterator[tuple[str, Any]]:
         key rotate""")
 
 
+def _trust() -> Iterator[tuple[str, Any]]:
+    other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c"
+    yield from _each(f"""
+        - init
+        - spawn scout --title 'Count the apples'
+        key init
+        key enrol laptop --machine '{other}'
+        key list
+        key allowed-signers
+        policy set ../policy.json
+        policy show
+        key accept rewound-ref refs/heads/agents/scout --reason 'an experiment'""")
+    laptop = next(key["fingerprint"] for key in _run("key list")["keys"] if not key["here"])
+    yield from ((words.replace(laptop, "SHA256:…"), value) for words, value in _each(f"key revoke {laptop} --reason stolen"))
+
+
 def _forge() -> Iterator[tuple[str, Any]]:
     yield from _each("""
         - init
@@ -296,6 +342,7 @@ def _forge() -> Iterator[tuple[str, Any]]:
         user token ada --label 'nightly build' --role viewer
         user change ada --name 'Ada King'
         user link ada --minutes 30 --address https://forge.example.org
+        user passkey ada
         user list""")
     token = _run("user list")[0]["tokens"][0]["id"]
     yield from _each(f"user token ada --revoke {token}\n user remove ada --force")
@@ -314,7 +361,7 @@ def _served() -> Any:
             if line == "}\n":
                 break
         forge.terminate()
-    return json.loads("".join(lines))
+    return {**json.loads("".join(lines)), "api": "http://127.0.0.1:8337"}  # its port is another one each time
 
 
 def _hooks() -> Iterator[tuple[str, Any]]:
@@ -331,7 +378,9 @@ def _identities() -> Iterator[tuple[str, Any]]:
     root, inner = Path.cwd(), Path("payments").resolve()
     _git("init", "--quiet", str(inner))
     (root / ".gitmodules").write_text('[submodule "payments"]\n\tpath = payments\n[submodule "ledger"]\n\tpath = ledger\n')
-    outer = {"slug": "scout", "title": "Scout", "role": "Explorer", "guardrails": ["Never commit secrets."]}
+    rule = {"on": "tool", "match": {"command": "deploy *"}, "do": "ask", "risk": "high"}
+    guardrails = ["Never commit secrets.", {"text": "Deploys need a person's approval.", "rules": [rule]}]
+    outer = {"slug": "scout", "title": "Scout", "role": "Explorer", "guardrails": guardrails}
     local = {"slug": "scout", "role": "Payments explorer", "inherits": ["missing.json"]}
     for where, document in ((root, outer), (inner, local)):
         home = where / ".clia" / "agents" / "scout"
@@ -345,7 +394,10 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents plan --slug scout
             agents agency --slug scout
             agents explain /role --slug scout
+            agents rules --slug scout
+            agents explain-rule --slug scout --on tool --tool Bash --command 'deploy payments'
             agents list
+            agents search scout
             agents lint
             agents smoke
             agents doctor
@@ -355,7 +407,13 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents init ledger --title Ledger
             agents journal --slug scout --note 'Read the build.'
             agents transfer --slug scout --to ..
-            agents consolidate ledger --into scout""")
+            agents consolidate ledger --into scout
+            - init
+            - spawn scout --title 'Look at the refunds'
+            agents work --slug scout
+            reprofile scout
+            agents stats
+            journal scout --message 'Refunds are tried three times.'""")
     yield ERROR, _error(_FAILED)
 
 
@@ -376,7 +434,7 @@ def _fixed(text: str, top: str) -> str:
     return text
 
 
-_ID = r'\b(?:[0-9a-f]{40}|[0-9a-f]{64})\b|(?<=[":])[\w-]{43}(?=")'
+_ID = r'\b(?:[0-9a-f]{40}|[0-9a-f]{64})\b|(?<=[":])(?<!SHA256:)[\w-]{43}(?=")'
 
 
 def _id(number: int, original: str) -> str:
@@ -385,13 +443,16 @@ def _id(number: int, original: str) -> str:
 
 
 _VARYING: tuple[tuple[str, Any], ...] = (
+    (r"SHA256:[A-Za-z0-9+/]{43}", "SHA256:Gqvi3tMz0Yw9K0XhSg0Z4d3dVbJmGmTnD3lqk3V5yOQ"),
+    (r"ssh-ed25519 AAAA[A-Za-z0-9+/]{64}", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c"),
+    (r"machine-[0-9a-f]{12}", "machine-34750f98bd59"),
     (r"(?<=/worktrees/shop-)[0-9a-f]{8}", "5b1c0e5c"),
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5b1c0e5c-6f0e-4f6a-9d55-6a1f0c1d2e3f"),
     (r'"(\w*at|since|first|last|heard)": \d+(\.\d+)?', r'"\1": 1769850000'),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z", r"2026-01-31T09:00:00\g<1>Z"),
     (r"(T\d\d:\d\d:\d\d)\.\d{3}Z", r"\1.000Z"),
     (r'"\d{4}-\d\d-\d\d"', '"2026-01-31"'),
-    (r'"(before|after|seconds|seq)": \d+(\.\d+)?', r'"\1": 10240'),
+    (r'"(before|after|bytes|seconds|seq)": \d+(\.\d+)?', r'"\1": 10240'),
     (r'"(clia|python|git)": "[\d.]+"', r'"\1": "1.2.3"'),
     (r'"seed": "\w+"', '"seed": "00000000000000000000000000000000"'),
     (r'"engine": "[^"]*"', '"engine": "engine 1.2.3"'),

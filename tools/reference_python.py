@@ -20,7 +20,6 @@ from clia.behaviours import model as behaviour_model
 from clia.cli import main as program
 from clia.engine import records as engine
 from clia.facade import opening, settings, setup, space
-from clia.facade.aliases import alias
 from clia.federation import model as federation_model
 from clia.git import records as git_records
 from clia.hub import model as hub_model
@@ -28,10 +27,11 @@ from clia.identities import contexts, diagnostics, lineage, origins
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
 from clia.sessions import service as session_service
-from clia.space import merging, model, purging, remotes, verification
+from clia.space import model, purging, relinking, remotes, verification
 from clia.store import interface as queue
 from clia.store import interface as store
 from clia.values import typed_objects
+from clia.verbs import alias
 from reference_markdown import code, fenced, page, prose, table
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ ANSWERS = (
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
     *(hub_model.HubStatus, hub_model.HubSynced, hub_model.Fork, hub_model.Elsewhere),
-    *(verification.Report, verification.Finding, model.Maintained, merging.Relinked, git_records.Pushed, remotes.Adopted),
+    *(verification.Report, verification.Finding, model.Maintained, relinking.Relinked, git_records.Pushed, remotes.Adopted),
 )
 
 
@@ -162,8 +162,8 @@ class _WithoutDescriptions(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:  # called by this name
         is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
-        kept: ast.AST = node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
-        return self.generic_visit(kept) if kept is node else self.visit(kept)
+        inner: ast.AST = node.slice.elts[0] if is_annotated and isinstance(node.slice, ast.Tuple) else node
+        return self.generic_visit(inner) if inner is node else self.visit(inner)
 
 
 def _signature(name: str, node: ast.FunctionDef) -> str:

@@ -23,12 +23,17 @@ from clia.space import behaviour_chains, envelope, lost_moves, merging, model, r
 from clia.space.upkeep import IDLE_AGENTS
 from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
+from clia.trust import acts, log_checks, machine_keys, move_log
+from clia.trust import traces as trust_traces
+from clia.trust import verification as trust_verification
 from clia.values import refs, types
+from clia.values.commit_messages import TRACE
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from types import ModuleType
 
 REFS = {
     "SPACE": ("", "a commit with `space.json`: the space's id and the format; the same in every clone"),
@@ -46,7 +51,13 @@ REFS = {
     "ATTRIBUTION": ("", "notes on commits of people: the lines that agents wrote, and the agents' commits"),
     "STORE": ("", "the epochs of the store that belongs to this clone: a chain of events; not shared"),
     "BASES": ("", "keeps the commits of people that agents in `clia/archive.git` are based on; not shared"),
-    "KEYS": ("", "the space's chain of public keys, each signed by its predecessor; peers identify the space by it"),
+    "FORMER_STORE": ("", "the former name of `refs/clia-local/store`; `clia maintain` renames it"),
+    "FORMER_BASES": ("", "the former name of `refs/clia-local/bases`"),
+    "KEYS": (
+        "",
+        "the chain of keys: of the space, by which peers identify it; of machines and people; and the policy",
+    ),
+    "LOGS": ("<machine>", "the moves of refs that a machine made: a chain, signed by it"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
     "PEERS": ("<peer>", "a peer's identity, and how far its statements were accepted"),
@@ -56,7 +67,7 @@ REFS = {
         "<remote>/{clia,notes,heads}/…",
         "fetched from a remote; for a hub, its last seen state (`clia/hub`: the mark that was joined)",
     ),
-    "PUBLISHED": ("<name>", "at a hub only: an agent's head if `clia.hubHeads` is `published`, so that it is not a branch there"),
+    "PUBLISHED": ("<name>", "on servers only: an agent's head, so that it is not a branch there"),
     "HUB_MARK": ("", "at a hub only: its id, where it keeps agents' heads, and the id of the store that its machines share"),
 }
 BEHAVIOUR_TREE = (
@@ -91,12 +102,79 @@ TRAILERS = {
     "Clia-Tag": "in a decision: the request's tag",
     "Clia-Value": "in a decision: the answer, as canonical JSON",
     "Clia-By": "in a decision: the person who decided",
+    "Clia-Channel": "in a decision: how the answer came: `command-line`, `forge`, `api`, `form` (of an MCP client) or `library`",
+    "Clia-Statement": "in a decision: what the person signed, as canonical JSON",
+    "Clia-Proof": "in a decision: the proof of the statement by a key, as canonical JSON; one for each person",
     "Clia-Forked": "in a spawn by `session fork`: the forked session",
     "Clia-Own": "in an adopted commit: the original that a program made itself",
+    "Clia-Adopted": "an adopted commit of the program on another branch, or on one that it merged; may be repeated",
     "Clia-Kept": "a commit that the program made and left, for example by amending it; may be repeated",
-    "Clia-Key": "in the chain of keys: the signed link",
+    "Clia-Trace": "the trace that the commit got: the SHA-256 of its entries",
+    "Clia-Key": "in the chain of keys: the signed link of a key of the space",
+    "Clia-Key-Start": "with it: the key starts a new identity of the space",
+    "Clia-Keys": "in the chain of keys: an entry about a key of a machine or a person, or about the policy, as canonical JSON",
+    "Clia-Log": "in the log of a machine: the moves, and the commit of the chain of keys that was current, as canonical JSON",
     "Clia-Announcement": "in a chain of announcements: the signed statement",
 }
+OTHER_TRAILERS = {
+    announcing.ANNOUNCEMENT,
+    keys.KEY_TRAILER,
+    keys.START_TRAILER,
+    machine_keys.ENTRY,
+    move_log.LOG,
+    TRACE,
+}
+TRUST_CHECKS = (trust_verification, log_checks, acts, trust_traces)
+TRUST_FINDINGS = {
+    "no-space": "the clone has no readable space",
+    "keys-missing": "commits are signed or logged, but there is no chain of keys",
+    "wrong-root": "the first key of the space is another than the one given with `--root`",
+    "unsigned-history": "with `--strict`: commits are older than the chain of keys and not signed",
+    "unsigned-commit": "a commit has no signature, and is not older than the chain of keys",
+    "unlogged-commit": "a commit is in no log of the machine that signed it",
+    "repeated-trailer": "a commit has a trailer more than once",
+    "missing-commit": "a commit of the record is missing",
+    "damaged-commit": "a commit of the record cannot be read",
+    "replaced-object": "`git replace` shows another object",
+    "graft": "`info/grafts` shows other parents",
+    "unknown-machine": "a log belongs to a machine that is not enrolled",
+    "missing-log": "the log of a machine is missing",
+    "forged-log": "an entry of a log is not signed by its machine",
+    "malformed-log": "an entry of a log cannot be read",
+    "backdated-log": "an entry of a log names older keys than the entry before it",
+    "repeated-move": "a log has a move more often than it can have happened",
+    "log-gap": "a move starts from a value that no log has",
+    "unlogged-ref": "a ref is in no log",
+    "unlogged-move": "a ref has a value that no log has: it was moved by another program",
+    "rewound-ref": "a ref lacks what a machine logged",
+    "missing-ref": "a ref that a machine logged is missing",
+    "missing-trace": "the trace that a commit names is missing",
+    "changed-trace": "the trace of a commit is not the one that it names, and no purge or attachment explains that",
+    "replayed-statement": "two commits have the same statement",
+    "weak-proof": "a decision is proved more weakly than the policy asks; with `--strict`: not by the person's own key",
+    "too-few-people": "fewer people proved a decision than the policy asks",
+    "bad-signature": "a signature or proof does not match",
+    "malformed-signature": "a signature or proof cannot be read",
+    "wrong-namespace": "a signature was made for another purpose",
+    "strange-commit": "a commit has a header that git does not write",
+    "unknown-key": "a commit or statement is signed with a key that is not enrolled",
+    "revoked-key": "a commit or statement is signed with a key that was revoked before",
+    "wrong-agent-key": "a commit is signed with the key of another agent",
+    "expired-agent-key": "a commit is signed with the key of an agent after its end",
+    "malformed-statement": "a statement cannot be read",
+    "wrong-statement": "a statement is about something else than its commit",
+    "no-proof": "a statement has no proof",
+    "wrong-person": "a statement is by somebody else than the people who proved it",
+    "not-allowed": "a person proved something that their role does not allow",
+    "not-authorized": "an entry of the chain of keys does not meet the policy",
+    "forged-root": "the chain of keys has a second or wrong first entry",
+}
+VARIABLE_CODES = {
+    *("bad-signature", "malformed-signature", "wrong-namespace", "strange-commit", "unknown-key", "revoked-key", "wrong-agent-key"),
+    *("expired-agent-key", "malformed-statement", "wrong-statement", "no-proof", "wrong-person", "not-allowed", "not-authorized"),
+    *("forged-root", "missing-commit", "damaged-commit", "weak-proof", "too-few-people"),
+}
+"""Codes of findings that are not constants where they are reported."""
 FINDINGS = {
     "unfinished": "a verb was interrupted and neither finished nor undone",
     "index-row": "the index has a relation that git does not have; run `clia rebuild`",
@@ -110,6 +188,8 @@ FINDINGS = {
     "capabilities-differ": "the tree of the capabilities differs from the grants and revocations",
     "gate-differs": "the store's compiled gate differs from the refs; run `clia rebuild`",
     "git-fsck": "`git fsck --strict` reports a problem",
+    "decided-twice": "a request has two decisions, and no commit states which one counts (metadata `counts`)",
+    "damaged-file": "a file or folder in a commit of the agent is missing or damaged",
     "invalid-name": "a branch below `agents/` has an invalid agent name",
     "no-branch": "a record has no branch",
     "ref-rewound": "a ref lacks commits that it had, because it went back silently or a person reset it",
@@ -127,6 +207,12 @@ FINDINGS = {
 }
 SETTINGS = (
     ("clia.store", "the store, `postgresql://…` (default: a SQLite file in the git directory)", "`store`"),
+    ("clia.land", "how work lands: `squash` (default), `merge` or `fast-forward`", ""),
+    (
+        "clia.publish",
+        f"where `clia publish` puts agents' heads: `published` ({code(refs.PUBLISHED)}) or `branches` ({code(refs.HEADS)})",
+        "",
+    ),
     ("clia.hub", "the remote that is the [hub](../how-to/many-machines.md); written by `clia hub set`", ""),
     (
         "clia.hubHeads",
@@ -148,6 +234,8 @@ SETTINGS = (
         "",
     ),
     ("clia.idleDays", "days without a commit after which no agent's refs stay (default: no limit)", ""),
+    ("clia.signingKey", "path of the private SSH key that signs the commits of this clone (default: a file that clia creates)", ""),
+    ("clia.signingCommand", "command that signs instead: it reads data and prints its SSH signature for the namespace `git`", ""),
     ("clia.durable", "`false`: do not flush to disk; a command then does not survive a power failure", "`durable`"),
     ("clia.traceEntryMax", f"maximum characters of a trace entry (default: {traces.ENTRY_MAX})", "`entry_max`"),
     ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),
@@ -178,10 +266,11 @@ WORDS = {
 
 
 def space_page() -> str:
-    _same("refs", REFS, (name for name, value in vars(refs).items() if name.isupper() and _is_ref(value)))
+    _same("refs", REFS, (name for name, value in vars(refs).items() if name.isupper() and _is_ref(value) and name != "LOCAL"))
     trailers = {value for name, value in vars(model).items() if name.isupper() and str(value).startswith("Clia-")}
-    _same("trailers", TRAILERS, trailers | {announcing.ANNOUNCEMENT, keys.KEY_TRAILER})
-    _same("findings", FINDINGS, _findings())
+    _same("trailers", TRAILERS, trailers | OTHER_TRAILERS)
+    _same("findings of signatures", TRUST_FINDINGS, _findings(*TRUST_CHECKS) | VARIABLE_CODES)
+    _same("findings", FINDINGS, _findings(verification, federation_verification) | {lost_moves.REWOUND, lost_moves.MISSING})
     return page(
         "# Refs and settings of a space",
         "See also [how a space works](../explanation/space.md).",
@@ -224,6 +313,8 @@ def space_page() -> str:
                     "lock file of an agent; `@space` that of the whole space. The files stay; only the lock on them counts",
                 ),
                 (code(".git/clia/keys/<key>.jwk"), "a private key of the space, readable by its owner only; never in git"),
+                (code(".git/clia/signing/machine"), "the private key of this clone, which signs its commits; never in git"),
+                (code(".git/clia/signing/moves/"), "moves of refs that are not logged yet"),
                 (
                     code(".git/clia/shared/<space id>.git"),
                     "what a peer may fetch from the forge: a repository with the refs announced to it",
@@ -239,6 +330,8 @@ def space_page() -> str:
         "What `clia verify` reports; an unreadable object has the [code of its error](errors.md#codes). It exits with 1 if there "
         "is a finding.",
         table(("code", "meaning"), [(code(name), meaning) for name, meaning in FINDINGS.items()]),
+        "About signatures, statements and logs, which it also checks in a plain clone:",
+        table(("code", "meaning"), [(code(name), meaning) for name, meaning in TRUST_FINDINGS.items()]),
         "## Values in results",
         table(("in", "values"), [(where, ", ".join(code(word) for word in words)) for where, words in WORDS.items()]),
         "## Limits",
@@ -272,13 +365,11 @@ def _type(name: str, parent: str | None) -> tuple[str, str, str]:
     return code(name), code(parent) if parent else "", by.get(name, "commit" if parent else "")
 
 
-def _findings() -> set[str]:
-    """The codes that ``verify`` can report."""
-    codes = {lost_moves.REWOUND, lost_moves.MISSING}
+def _findings(*modules: ModuleType) -> set[str]:
+    """The codes that checks can report."""
+    codes: set[str] = set()
     named = ("found", "_found", "_missing")
-    for node in (
-        node for module in (verification, federation_verification) for node in ast.walk(ast.parse(inspect.getsource(module)))
-    ):
+    for node in (node for module in modules for node in ast.walk(ast.parse(inspect.getsource(module)))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in named:
             first = node.args[0]
             codes |= {str(first.value)} if isinstance(first, ast.Constant) else set()

@@ -37,6 +37,7 @@ if ! have packages "$packages"; then
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
 fi
 if ! have packages "$packages" || ! have project "$project"; then
+    .venv/bin/python -m pip uninstall --quiet --yes clia 2>/dev/null || true # the former name of the distribution
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
     printf '%s' "$packages" >.venv/.clia-packages
     printf '%s' "$project" >.venv/.clia-project

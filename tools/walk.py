@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,10 +109,9 @@ class Walk:
         self._environment = clean | {
             "PYTHONPATH": str(source / "src"),
             "HOME": str(home),
-            "GIT_CONFIG_GLOBAL": str(home / "gitconfig"),
             "CLIA_HOOK_INGEST": "off",
         }
-        (home / "gitconfig").write_text("[user]\n\tname = Tess\n\temail = tess@example.org\n", encoding="utf-8")
+        (home / ".gitconfig").write_text("[user]\n\tname = Tess\n\temail = tess@example.org\n", encoding="utf-8")
         self._space = self._new_space("shop")
 
     def _new_space(self, name: str) -> Path:
@@ -199,7 +199,7 @@ def _journey(name: str, target: Path) -> Journey:
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """The address that a server prints when it is ready."""
+    """The address for programs of a server, which prints the one for browsers when it is ready."""
     assert process.stdout is not None  # noqa: S101  # opened with a pipe
     printed = []
     deadline = time.monotonic() + _READY_SECONDS
@@ -207,7 +207,7 @@ def _address(process: subprocess.Popen[str]) -> str:
         printed.append(line)
         for word in line.split():
             if word.startswith("http://"):
-                return "/".join(word.rstrip(".,").split("/")[:3])
+                return f"http://127.0.0.1:{urlsplit(word.rstrip('.,')).port}"
         if time.monotonic() > deadline:
             break
     raise SystemExit("walk: the server did not start:\n" + "".join(printed))

@@ -9,10 +9,22 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Annotated, Any
 
     from clia.values.records import ErrorFields
+
+_CANDIDATES_MAX = 2000
+EXTRAS = {
+    "flows": ("pydantic_monty",),
+    "lint": ("jsonschema", "referencing"),
+    "forge": ("starlette", "uvicorn", "jinja2", "python_multipart", "prometheus_client", "webauthn"),
+    "mcp": ("mcp", "mcp_types"),
+    "federation": ("joserfc",),
+    "postgres": ("psycopg", "psycopg_pool", "procrastinate"),
+    "otlp": ("opentelemetry",),
+}
+"""The extras of the distribution, with the modules that each installs."""
 
 
 class CliaError(Exception):
@@ -227,3 +239,33 @@ def _by_code() -> dict[str, type[CliaError]]:
         classes[kind.code] = kind
         queue.extend(kind.__subclasses__())
     return classes
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """The end of a message about an unknown name: ``; did you mean 'finding'?``, or nothing if no candidate is similar."""
+    from difflib import get_close_matches  # only after a mistake
+    from itertools import islice
+
+    matches = get_close_matches(word.lower(), list(islice(candidates, _CANDIDATES_MAX)), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def missing_extra(module: str | None) -> CliaError | None:
+    """The error for a module of an extra that is not installed; None for another module."""
+    top = (module or "").partition(".")[0]
+    extra = next((name for name, modules in EXTRAS.items() if top in modules), None)
+    if extra is None:
+        return None
+    hints = [f"pip install 'clia-agents[{extra}]'"]
+    fields = {"extra": extra, "module": module}
+    return InvalidInput(f"this needs the extra {extra}, which is not installed", code="missing-extra", hints=hints, fields=fields)
+
+
+def require_extra(extra: str) -> None:
+    """Raise ``missing-extra`` unless the modules of an extra are installed."""
+    from importlib.util import find_spec
+
+    missing = next((module for module in EXTRAS[extra] if find_spec(module) is None), None)
+    error = missing_extra(missing)
+    if error is not None:
+        raise error

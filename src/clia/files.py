@@ -30,7 +30,7 @@ class DirectoryEntry(NamedTuple):
 
 _KINDS = {stat.S_IFREG: FILE, stat.S_IFDIR: DIRECTORY, stat.S_IFLNK: LINK}
 TEMPORARY_PREFIX = ".clia-writing-"
-_SPARE = 4096  # for a file that grows, or whose size the system does not tell
+_SPARE = 4096  # for a file that grows, or whose size the system does not report
 
 
 class LocalFiles:

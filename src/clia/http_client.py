@@ -125,12 +125,22 @@ class _HttpCall(NamedTuple):
     body: bytes | None
 
 
+class _LoopbackConnection(http.client.HTTPConnection):
+    """A connection to a name below localhost, which is this machine (RFC 6761); not every system resolves it."""
+
+    def connect(self) -> None:
+        self.sock = socket.create_connection(("localhost", self.port), self.timeout)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
 class _Address(NamedTuple):
     scheme: str
     host: str
     port: int | None
 
     def connection(self, seconds: float) -> http.client.HTTPConnection:
+        if self.scheme == "http" and self.host.endswith(".localhost"):
+            return _LoopbackConnection(self.host, self.port, timeout=seconds)
         if self.scheme == "http":
             return http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         context = ssl.create_default_context()

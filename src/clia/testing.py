@@ -33,11 +33,11 @@ __all__ = [
     "use_backend",
     "work",
 ]
-_OF_SESSIONS = ("flows", "replay", "lifecycle", "decisions", "health", "forks", "library")
+_OF_SESSIONS = ("flows", "replay", "lifecycle", "decisions", "reopening", "repairs", "health", "forks", "library")
 
 
 class Crash(BaseException):
-    """The end of a process, without cleaning up: no ``except Exception`` handles it."""
+    """The death of a process without clean-up. No ``except Exception`` handles it."""
 
 
 def crash_at(step: str, times: int = 1) -> Callable[[str], None]:

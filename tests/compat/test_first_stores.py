@@ -16,7 +16,8 @@ import pytest
 
 import clia
 from clia.store import sql_schema as schema
-from clia.users.service import DECIDER, users_of
+from clia.users.fields import DECIDER
+from clia.users.service import users_of
 from support import git
 from support.space_driver import postgres_url
 from support.spaces import settings, texts

@@ -12,6 +12,7 @@ import pytest
 
 import clia
 from clia.errors import CliaError
+from clia.testing import components
 from support import git
 
 if TYPE_CHECKING:
@@ -170,6 +171,25 @@ def test_a_clone_with_the_refs_fetched_is_the_same_space(space: clia.Space, root
         assert report == clone_report
 
 
+def test_stock_git_fetches_all_of_a_space_into_a_clone_with_live_state(space: clia.Space, root: Path, tmp_path: Path) -> None:
+    work(space)
+    clone = tmp_path / "clone"
+    git("clone", "--quiet", str(root), str(clone), cwd=tmp_path)
+    with clia.init(clone, settings=CHOSEN) as clone_space:
+        clone_space.spawn("newcomer", clia.Briefing("only there"))
+        for opened, agent in ((space, "scout"), (clone_space, "newcomer")):
+            opened.trace(agent, "console", "pending")
+        components(space).archiving.put_away(["helper", "idle"])
+        assert {"refs/clia-local/store", "refs/clia-local/bases"} <= refs(root).keys()
+        git("fetch", "--quiet", "origin", *REFSPECS, cwd=clone)
+        git("push", "--quiet", "origin", *REFSPECS, cwd=clone)
+        assert refs(clone)["refs/clia-local/store"] != refs(root)["refs/clia-local/store"]
+    for place in (root, clone):
+        with clia.open(place, settings=CHOSEN) as opened:
+            assert opened.doctor() == []
+            assert opened.verify().clean
+
+
 def test_init_in_a_clone_adopts_the_space_and_later_changes(space: clia.Space, root: Path, tmp_path: Path) -> None:
     ids = work(space)
     clone = tmp_path / "clone"
@@ -256,10 +276,14 @@ def test_publish_pushes_agents_to_a_bare_remote_without_force(space: clia.Space,
         # The remote has moved since: everything is refused, and the other work is kept.
         clone_space.agents.claim("scout")
         their_cid = clone_space.commit("scout", "finding", changes={"theirs": b""})
-        assert {published.state for published in clone_space.publish(["scout"])} <= {"moved", "same"}
+        own_logs = {ref for ref in refs(clone).keys() - refs(bare).keys() if ref.startswith("refs/clia/log/")}
+        assert len(own_logs) == 1, "a machine logs its moves in a chain of its own"
+        states = {published.ref: published.state for published in clone_space.publish(["scout"])}
+        assert {ref for ref, state in states.items() if state == "new"} == own_logs
+        assert set(states.values()) <= {"moved", "same", "new"}
     space.commit("scout", "finding", changes={"ours": b""})
     assert "refused" in {published.state for published in space.publish(["scout"], "hub")}
-    assert refs(bare)["refs/heads/agents/scout"] == their_cid
+    assert refs(bare)["refs/clia/agents-published/scout"] == their_cid
 
 
 def test_verify_in_a_partial_clone_reports_missing_objects(space: clia.Space, root: Path, tmp_path: Path) -> None:
@@ -281,6 +305,37 @@ def test_a_partial_clone_opens(space: clia.Space, root: Path, tmp_path: Path) ->
     git("clone", "--quiet", "--filter=blob:none", f"file://{root}", str(tmp_path / "clone"), cwd=tmp_path)
     with clia.init(tmp_path / "clone", settings=CHOSEN) as clone_space:
         assert clone_space.id == space.id
+
+
+@pytest.mark.parametrize("is_reachable", [True, False], ids=["remote", "no remote"])
+def test_a_partial_clone_fetches_the_files_and_traces_that_a_verb_needs_or_reports_that_they_are_missing(
+    space: clia.Space, root: Path, tmp_path: Path, is_reachable: bool
+) -> None:
+    git("config", "uploadpack.allowFilter", "true", cwd=root)
+    space.spawn("scout", clia.Briefing("Look around"))
+    space.commit("scout", "finding", changes={"a": b"1\n2\n3\n", "same": b"x\n"})
+    git("branch", "people", "agents/scout", cwd=root)
+    space.trace("scout", "console", "typed")
+    commit = space.commit_with_trace("scout", "finding", changes={"a": b"0\n1\n2\n3\n", "new": b"n\n"})
+    clone = tmp_path / "clone"
+    git("clone", "--quiet", "--no-checkout", "--filter=blob:none", f"file://{root}", str(clone), cwd=tmp_path)
+    with clia.init(clone, settings=CHOSEN) as mine:
+        mine.spawn_at("me", clia.Briefing("Merge"), "origin/people")
+        own = mine.commit("me", "finding", changes={"a": b"1\n2\n3\n4\n"})
+        if is_reachable:
+            trace = mine.traces.of(commit)
+            assert trace is not None
+            assert [entry["text"] for entry in trace.entries] == ["typed"]
+            assert isinstance(mine.merge("me", "scout"), clia.Merged)
+            assert mine.files("me") == {"a": b"0\n1\n2\n3\n4\n", "same": b"x\n", "new": b"n\n"}
+            return
+        root.rename(tmp_path / "away")
+        for verb in (lambda: mine.traces.of(commit), lambda: mine.merge("me", "scout"), lambda: mine.files("scout")):
+            with pytest.raises(clia.errors.NotFound) as caught:
+                verb()
+            assert caught.value.code == "not-fetched"
+            assert "partial clone" in caught.value.message
+        assert mine.head("me") == own
 
 
 def test_verify_in_a_shallow_clone_reports_missing_objects(space: clia.Space, root: Path, tmp_path: Path) -> None:
@@ -474,17 +529,22 @@ def test_an_unsupported_repository_format_is_refused_and_unchanged(kind: str, co
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 
+def unlogged(refs: dict[str, str]) -> dict[str, str]:
+    """Without the log, which has the moves that were undone, too."""
+    return {ref: cid for ref, cid in refs.items() if not ref.startswith("refs/clia/log/")}
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_branch_named_agents_is_a_conflict(space: clia.Space, root: Path, packed: bool) -> None:
     git("branch", "agents", cwd=root)
     if packed:
         git("pack-refs", "--all", cwd=root)
-    before = refs(root)
+    before = unlogged(refs(root))
     with pytest.raises(CliaError) as refused:
         space.spawn("scout", clia.Briefing("explore"))
     assert refused.value.code == "ref-clash"
     assert refused.value.fields["other"] == "refs/heads/agents"
-    assert refs(root) == before, "no record without its branch"
+    assert unlogged(refs(root)) == before, "no record without its branch"
     git("branch", "--delete", "--force", "agents", cwd=root)
     space.spawn("scout", clia.Briefing("explore"))
     assert space.verify().clean

@@ -134,6 +134,7 @@ def test_questions_forks_and_ends_have_entries(scout: clia.Space) -> None:
 def test_a_refused_verb_has_no_entry(scout: clia.Space) -> None:
     scout.start("scout", "approval", {"goal": "peace"})
     scout.spawn("other", BRIEFING)
+    scout.commit("other", "finding", changes={"a.txt": b"1\n"})
     with fed(scout) as feed:
         end = feed.end()
         refused("session-live", lambda: scout.start("scout", "product"))

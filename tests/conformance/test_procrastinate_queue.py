@@ -144,6 +144,19 @@ def test_a_machine_with_a_wrong_clock_steals_nothing_and_schedules_retries_corre
     assert queue.claim([SECOND], "right", now, LEASE) is not None
 
 
+def test_a_claim_made_while_the_clock_of_the_server_was_ahead_ends_one_lease_after_the_clock_is_right(
+    queue: ProcrastinateQueue, address: str
+) -> None:
+    now = time.time()
+    assert queue.claim([FIRST], "dead", now, LEASE) is not None
+    age(address, -7200.0)  # its heartbeat is two hours in the future
+    assert queue.claim([FIRST], "heir", now + LEASE, LEASE) is None
+    age(address, LEASE + 1)
+    claim = queue.claim([FIRST], "heir", now + 2 * LEASE, LEASE)
+    assert claim is not None
+    assert claim.attempt == 2
+
+
 def test_a_claim_lasts_for_the_lease_of_its_worker(queue: ProcrastinateQueue, address: str) -> None:
     now = time.time()
     patient = queue.claim([FIRST], "patient", now, 3600.0)

@@ -147,6 +147,25 @@ def test_a_claim_is_kept_while_its_worker_renews_it(queue: Queue) -> None:
     assert again == Claim(FIRST, "w1", 1, 230.0)
 
 
+def test_a_claim_made_with_a_clock_that_was_ahead_ends_one_lease_after_the_clock_is_right(queue: Queue) -> None:
+    """A worker that still renews it keeps it."""
+    dead, alive = claimed(queue, FIRST, now=90_000.0), claimed(queue, SECOND, "w2", now=90_000.0)
+    assert queue.claim([FIRST, SECOND], "w3", 100.0, LEASE) is None
+    assert queue.keep(alive, 110.0, LEASE) == alive._replace(until=140.0)
+    assert queue.next_time([FIRST], 110.0) == near(130.0)
+    assert queue.claim([FIRST, SECOND], "w3", 131.0, LEASE) == Claim(FIRST, "w3", 2, 161.0)
+    assert queue.claim([FIRST, SECOND], "w3", 131.0, LEASE) is None
+    assert queue.keep(dead, 132.0, LEASE) is None
+
+
+def test_a_retry_that_was_planned_with_a_clock_that_was_ahead_waits_no_longer_than_its_delay(queue: Queue) -> None:
+    queue.retry(claimed(queue, FIRST, now=90_000.0), 90_020.0, "no route")
+    assert queue.claim([FIRST], "w2", 100.0, LEASE) is None
+    claim = queue.claim([FIRST], "w2", 121.0, LEASE)
+    assert claim is not None
+    assert claim.attempt == 2
+
+
 def test_a_claim_that_went_to_another_worker_is_lost(queue: Queue) -> None:
     old = claimed(queue, FIRST)
     new = claimed(queue, FIRST, "w2", 140.0)

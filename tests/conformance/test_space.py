@@ -12,6 +12,7 @@ import pytest
 import clia
 from clia import errors
 from clia.git import porcelain
+from clia.identities.writing import NewIdentity, WriteLocation, init
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
 from support.joined_spaces import joined
@@ -169,7 +170,8 @@ def test_a_spawned_agent_is_a_branch_with_a_genesis_and_a_record(space: clia.Spa
     assert space.agents() == ["scout"]
     assert space.head("scout") == space.genesis("scout") == agent.genesis
     assert space.briefing_of("scout") == BRIEFING == space.read(agent.briefing)
-    assert space.record_of("scout") == {"briefing.json": BRIEFING}
+    record = space.record_of("scout")
+    assert (sorted(record), record["briefing.json"]) == (["briefing.json", "place.json"], BRIEFING)
     genesis = space.show(agent.genesis)
     assert (genesis.agent, genesis.kind, genesis.briefing, genesis.parents) == ("scout", "spawn", agent.briefing, ())
     assert genesis.message == "spawn: Look around"
@@ -240,6 +242,16 @@ def test_the_merged_profile_is_frozen_into_the_record_and_named_in_the_commits(t
     assert space.spawn("third", BRIEFING).profile is None
     refused("agent-not-found", lambda: space.spawn("fourth", BRIEFING, slug="nobody"))
     assert space.verify().clean
+
+
+def test_the_identity_of_an_agent_can_be_read_and_recorded_again(scout: clia.Space) -> None:
+    identity = scout.identities.of_agent("scout")
+    assert (identity.agent, identity.slug, identity.guardrails, identity.drifted) == ("scout", None, (), False)
+    assert scout.identities.drifted() == []
+    assert scout.identities.reprofile("scout").commit is None
+    assert scout.identities.search("nothing has this text") == []
+    refused("no-such-agent", lambda: scout.identities.of_agent("nobody"))
+    refused("no-such-agent", lambda: scout.identities.reprofile("nobody"))
 
 
 # Commit
@@ -343,7 +355,7 @@ def test_bad_input_to_commit_is_refused(scout: clia.Space) -> None:
     refused("no-such-agent", lambda: scout.commit("nobody", "finding", {}))
     refused("files-or-changes", lambda: scout.commit("scout", "finding"))
     refused("files-or-changes", lambda: scout.commit("scout", "finding", {}, changes={}))
-    for kind in ("spawn", "session-merge", "decision", "agent-commit"):
+    for kind in ("spawn", "session-merge", "decision"):
         refused("reserved-kind", lambda kind=kind: scout.commit("scout", kind, {}))  # type: ignore[misc]
     for message in ("a\0b", "a\ud800", 3):
         refused("invalid-text", lambda message=message: scout.commit("scout", "finding", {}, message=message))  # type: ignore[misc]
@@ -466,6 +478,20 @@ def test_a_side_of_a_conflict_can_be_its_resolution(space: clia.Space) -> None:
         "lead", "scout", changes={path.path: path.theirs for path in conflicts.paths}, ours=conflicts.ours, theirs=conflicts.theirs
     )
     assert space.files("lead") == space.files("scout")
+
+
+def test_a_repeated_call_on_the_same_base_makes_no_second_commit(space: clia.Space) -> None:
+    two(space)
+    heads = {name: space.head(name) for name in ("lead", "scout")}
+    commits = {
+        name: [space.commit(name, "finding", changes={"a": name.encode()}, meta={"n": 1}, base=heads[name]) for _ in range(2)]
+        for name in heads
+    }
+    (ours, ours_again), (theirs, theirs_again) = commits["lead"], commits["scout"]
+    assert (ours, theirs) == (ours_again, theirs_again)
+    merges = [space.resolve("lead", "scout", changes={"a": b"both\n"}, ours=ours, theirs=theirs) for _ in range(2)]
+    assert merges[0] == merges[1]
+    assert space.head("lead") == merges[0].cid
 
 
 def test_resolving_after_either_head_moved_is_stale(space: clia.Space) -> None:
@@ -911,7 +937,7 @@ def people(space: clia.Space, tmp_path: Path) -> Path:
 def test_landing_moves_the_branch_and_its_worktree(space: clia.Space, people: Path) -> None:
     head = space.commit("scout", "finding", changes={"a": b"2\n"})
     assert space.states()[0].landed is None
-    assert space.land("scout", "main") == clia.Landed(head, "fast-forward")
+    assert space.land("scout", "main", how="fast-forward") == clia.Landed(head, "fast-forward")
     assert git("rev-parse", "main", cwd=people).strip() == head
     assert (people / "a").read_text() == "2\n"
     assert git("status", "--porcelain", cwd=people) == ""
@@ -945,6 +971,22 @@ def test_a_squash_names_agent_and_range_and_is_followed_by_blame_and_trace(space
     assert space.verify().clean
 
 
+def test_rules_refuse_commits_and_landings_until_a_person_decides(space: clia.Space, people: Path) -> None:
+    home = people / ".clia/agents/root"
+    home.mkdir(parents=True)
+    rules = '[{"on": "commit", "match": {"paths": "keys"}, "do": "deny"}, {"on": "land", "match": {"paths": "infra"}, "do": "ask"}]'
+    text = f'{{"slug": "root", "guardrails": [{{"text": "Ask.", "rules": {rules}}}]}}'
+    (home / "root.agent.triad.json").write_text(text, encoding="utf-8")
+    refused("denied-by-rule", lambda: space.commit("scout", "finding", changes={"keys/a": b"1"}))
+    refused("denied-by-rule", lambda: space.commit_with_trace("scout", "finding", changes={"keys/a": b"1"}))
+    space.commit("scout", "finding", changes={"infra/a": b"1"})
+    error = refused("required-by-rule", lambda: space.land("scout", "main"))
+    (request,) = space.pending("scout")
+    assert error.fields["request"] == request.id
+    space.decide("scout", "approve", by="Ada <ada@example.org>", request_id=request.id)
+    assert isinstance(space.land("scout", "main"), clia.Landed)
+
+
 def test_work_after_a_squash_lands_without_conflicts(space: clia.Space, people: Path) -> None:
     space.commit("scout", "finding", changes={"a": b"2\n", "b": b"1\n"})
     assert isinstance(space.land("scout", "main", squash=True), clia.Landed)
@@ -966,7 +1008,7 @@ def test_a_landing_that_is_not_a_fast_forward_merges(space: clia.Space, people: 
     git("add", "c", cwd=people)
     git("commit", "-qm", "meanwhile", cwd=people)
     tip = space.find("main")
-    landing = space.land("scout", "main")
+    landing = space.land("scout", "main", how="fast-forward")
     assert isinstance(landing, clia.Landed)
     assert landing.how == "merge"
     assert space.show(landing.cid).parents == (tip, head)
@@ -1011,13 +1053,39 @@ def test_uncommitted_work_in_the_way_stops_a_landing(space: clia.Space, people: 
 def test_the_first_landing_creates_the_branch(scout: clia.Space, tmp_path: Path, method: str, parents: int | None) -> None:
     head = scout.commit("scout", "finding", {"a": b"1\n"})
     (tmp_path / "repo/b").write_text("untracked\n")
-    landing = scout.land("scout", "main", squash=method == "squash", no_ff=method == "merge")
+    landing = scout.land("scout", "main", how=method)
     assert isinstance(landing, clia.Landed)
     assert landing.how == method
     assert landing.cid == head if parents is None else len(scout.show(landing.cid).parents) == parents
     assert scout.files("main") == {"a": b"1\n"}
     assert git("status", "--porcelain", cwd=tmp_path / "repo") == "?? b\n"
     assert scout.verify().clean
+
+
+def test_a_landing_is_one_commit_without_the_spawn_by_default(space: clia.Space, people: Path) -> None:
+    tip = space.find("main")
+    space.commit("scout", "finding", changes={"a": b"2\n"}, message="Count again")
+    landing = space.land("scout")
+    assert isinstance(landing, clia.Landed)
+    assert (landing.how, space.show(landing.cid).parents) == ("squash", (tip,))
+    assert space.show("main").subject == "Count again"
+    assert "spawn:" not in git("log", "--format=%s", "main", cwd=people)
+
+
+def test_a_landing_of_several_commits_has_the_title_and_their_subjects(space: clia.Space, people: Path) -> None:
+    for number in (2, 3):
+        space.commit("scout", "finding", changes={"a": b"%d\n" % number}, message=f"Count {number}")
+    space.land("scout", "main")
+    assert space.show("main").message == f"{space.briefing_of('scout').title}\n\n- Count 2\n- Count 3"
+
+
+def test_a_message_that_a_fast_forward_would_lose_is_refused(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"2\n"})
+    tip = space.find("main")
+    error = refused("message-unused", lambda: space.land("scout", "main", how="fast-forward", message="Counted"))
+    assert "--squash" in " ".join(error.hints)
+    assert space.find("main") == tip
+    refused("invalid-landing", lambda: space.land("scout", "main", how="rebase"))
 
 
 def test_landing_needs_a_users_branch(space: clia.Space, people: Path) -> None:
@@ -1068,9 +1136,10 @@ def test_any_directory_can_be_committed(space: clia.Space, people: Path, tmp_pat
     plain = tmp_path / "plain"
     (plain / "sub").mkdir(parents=True)
     (plain / "sub/x").write_text("1")
-    space.commit_dir("scout", "finding", plain)
+    commit = space.commit_dir("scout", "finding", plain)
     assert space.files("scout") == {"sub/x": b"1"}
-    refused("stale-ref", lambda: space.commit_dir("scout", "finding", plain, base=space.genesis("scout")))
+    assert space.commit_dir("scout", "finding", plain, base=space.genesis("scout")) == commit  # a repeated call
+    refused("stale-ref", lambda: space.commit_dir("scout", "finding", plain, message="other", base=space.genesis("scout")))
     refused("file-error", lambda: space.commit_dir("scout", "finding", tmp_path / "missing"))
 
 
@@ -1215,6 +1284,40 @@ def test_identities_are_resolved_from_the_directory_of_the_space(space: clia.Spa
     explanation = space.identities.explain("scout", "profile", "/title")
     assert explanation.winner is not None
     assert (explanation.value, explanation.winner.path) == ("Scout", ".clia/agents/scout/repo.agent.triad.json")
+    assert space.identities.rules("scout") == []
+    rules = '[{"on": "tool", "match": {"command": "deploy *"}, "do": "ask"}]'
+    file.write_text(f'{{"slug": "scout", "guardrails": [{{"text": "Ask.", "rules": {rules}}}]}}', encoding="utf-8")
+    (rule,) = space.identities.rules("scout")
+    assert (rule.do, rule.match.command, rule.path) == ("ask", ("deploy *",), ".clia/agents/scout/repo.agent.triad.json")
+    verdict = space.identities.explain_rule("scout", "tool", command="env deploy x")
+    assert (verdict.do, [match.rule for match in verdict.matches]) == ("ask", [rule])
+    assert space.identities.explain_rule("scout", "land", paths=["x"]).do == ""
+    refused("unknown-action", lambda: space.identities.explain_rule("scout", "dream"))
     refused("agent-not-found", lambda: space.identities.document("nobody", "profile"))
     refused("no-such-document", lambda: space.identities.document("scout", "diary"))
     refused("no-such-value", lambda: space.identities.explain("scout", "profile", "/none"))
+
+
+def test_an_entry_of_the_journal_is_a_commit_of_the_agent(space: clia.Space, tmp_path: Path) -> None:
+    init("scout", NewIdentity(title="Scout"), WriteLocation(str(tmp_path / "repo")))
+    space.spawn("scout", BRIEFING)
+    written = space.agents.journal("scout", "Read the build.", tags=["build"], key="one")
+    commit = space.show("scout")
+    assert (commit.cid, commit.kind) == (written.commit, "journal-entry")
+    assert (written.entry["summary"], written.entry["tags"], written.appended) == ("Read the build.", ["build"], True)
+    again = space.agents.journal("scout", "Read the build.", key="one")
+    assert (again.entry, again.appended, again.commit) == (written.entry, False, None)
+
+
+def test_the_agents_of_an_item_of_the_agenda_are_listed_and_finish_it(space: clia.Space, tmp_path: Path) -> None:
+    init("scout", NewIdentity(title="Scout"), WriteLocation(str(tmp_path / "repo")))
+    (path,) = (tmp_path / "repo/.clia/agents/scout").glob("*.agenda.triad.json")
+    path.write_text('{"slug": "scout", "backlog": ["Count boxes"]}')
+    tree_path = path.relative_to(tmp_path / "repo").as_posix()
+    space.spawn("scout", space.identities.brief("scout", "count"))
+    space.commit("scout", "finding", changes={tree_path: path.read_bytes()})
+    tick = space.agents.finish("scout")
+    assert (tick.item, tick.path, tick.commit) == ("count-boxes", tree_path, space.head("scout"))
+    (planned,) = space.identities.agenda("scout")
+    assert planned.item.title == "Count boxes"
+    assert [(agent.agent, agent.archived) for agent in planned.agents] == [("scout", False)]

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import subprocess
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -222,6 +222,29 @@ def test_a_version_is_never_reused_even_after_a_deletion(store: Store) -> None:
         assert change.values.get("k") == ("another's", 2)
 
 
+def test_discarded_values_leave_no_version(store: Store) -> None:
+    with store.writing() as change:
+        for key in ("r/a/1", "r/a/2", "r/b/1", "r/a", "s"):
+            change.values.put(key, key)
+        change.values.put("r/a/1", "again")
+        change.values.delete("r/a/2")
+    with store.writing() as change:
+        change.values.discard("r/a/")
+        assert [key for key, _ in change.values.scan("")] == ["r/a", "r/b/1", "s"]
+        assert change.values.put("r/a/1", "new", expected=ABSENT) == 1
+        change.values.discard("r/nothing")
+        assert [change.values.put("r/a/2", 0), change.values.put("r/a", 0)] == [1, 2]
+
+
+def test_discarding_is_rolled_back(store: Store) -> None:
+    with store.writing() as change:
+        change.values.put("r/1", 1)
+    with suppress(KeyError), store.writing() as change:
+        change.values.discard("r/")
+        raise KeyError
+    assert store.scan("r/") == [("r/1", 1)]
+
+
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2**53 + 1, 10**40, 0.1, 1.0, -0.0, 1e300, "", "plain", "nul \0 inside", "\U0001f600é\u2028",
     "'%?\\", [], {}, [1, [2, {"x": [None]}]], {"": 1, "é": {"nul \0": 2}, "%s": 3},
@@ -280,7 +303,8 @@ def test_a_name_that_some_databases_cannot_store_is_refused_by_all(store: Store,
             lambda: change.streams.append(name, [1]), lambda: change.streams.read(name), lambda: change.streams.end(name),
             lambda: change.streams.replace(name, 1, 1), lambda: change.streams.forget(name, 1), lambda: change.streams.names(name),
             lambda: change.values.get(name), lambda: change.values.put(name, 1), lambda: change.values.delete(name),
-            lambda: change.values.scan(name), lambda: change.edges.add([edge, edge._replace(dst=name)]),
+            lambda: change.values.discard(name), lambda: change.values.scan(name),
+            lambda: change.edges.add([edge, edge._replace(dst=name)]),
             lambda: change.edges.retract(name, []), lambda: change.edges.retract("c", ["o", name]), lambda: change.edges.drop(name),
             lambda: change.edges.targets(name, "k"), lambda: change.edges.sources("a", name),
             lambda: change.edges.reachable(name, "k"), lambda: change.edges.origins("a", "k", name),
@@ -446,6 +470,7 @@ def test_writing_while_reading_is_refused_and_changes_nothing(store: Store) -> N
         for attempt in (
             lambda: view.streams.append("s", ["x"]), lambda: view.streams.replace("s", 1, "x"), lambda: view.streams.forget("s", 1),
             lambda: view.values.put("k", "x"), lambda: view.values.delete("k"), lambda: view.edges.add([Edge(*"abcde")]),
+            lambda: view.values.discard("k"),
             lambda: view.streams.append("s", [], expected=9), lambda: view.values.put("\0", object()), lambda: view.edges.add([]),
             lambda: view.edges.retract("c", ["o1"]), lambda: view.edges.drop("c"), view.edges.clear,
             lambda: view.gate.load(GateFacts()),

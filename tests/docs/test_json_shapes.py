@@ -42,7 +42,7 @@ def change(**fields: Any) -> Callable[[list[dict[str, Any]]], Any]:
 
 def test_every_command_has_a_shape_except_servers_and_hooks() -> None:
     shapes = reference_json.command_shapes(Schemas())
-    assert set(reference_json.all_commands()) - set(shapes) == {"mcp", *(f"hook {tool}" for tool in TOOLS)}
+    assert set(reference_json.all_commands()) - set(shapes) == {"acp", "mcp", "hook answer", *(f"hook {tool}" for tool in TOOLS)}
 
 
 def test_shapes_are_closed_and_every_field_is_described() -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from contextlib import contextmanager
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from docs import pages
+from support.browser import chromium
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OUTSIDE = re.compile(r"\s*(?:https?:)?//", re.IGNORECASE)
 IN_STYLES = re.compile(r"(?:url\(|@import)\s*[\"']?\s*(?:https?:)?//[^\s\"')]+", re.IGNORECASE)
@@ -89,3 +99,54 @@ def test_foreign_resources_are_found(html: str) -> None:
 
 def test_a_plain_link_is_not_a_resource() -> None:
     assert outside('<a href="https://example.org/">x</a><img src="img/x.png">') == []
+
+
+_TYPED = "(field, text) => { field.value = text; field.dispatchEvent(new Event('input')); }"
+
+
+def _levels(entries: list[Any]) -> list[int]:
+    """The number of entries of each menu level."""
+    inner = [value for entry in entries for value in entry.values() if isinstance(value, list)]
+    return [len(entries), *(count for level in inner for count in _levels(level))]
+
+
+def test_no_menu_level_has_more_than_twelve_entries() -> None:
+    text = (pages.ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert max(_levels(yaml.safe_load(text)["nav"])) <= 12
+
+
+def test_code_is_coloured(site: Path) -> None:
+    page = (site / "how-to" / "mcp.html").read_text(encoding="utf-8")
+    assert '<span class="kn">import</span>' in page
+    assert ".codehilite .k" in (site / "assets" / "code.css").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["from a folder", "served"])
+def test_search_finds_a_section(site: Path, served: bool) -> None:
+    with chromium() as browser, _address(site, served=served) as address:
+        page = browser.new_page()
+        page.goto(f"{address}/how-to/land.html")
+        page.locator("#mkdocs-search-query").evaluate(_TYPED, "no-git-identity")
+        page.wait_for_selector("#mkdocs-search-results a", state="attached")
+        link = page.locator("#mkdocs-search-results a").first
+        assert "no-git-identity" in (link.text_content() or "")
+        assert (link.get_attribute("href") or "").endswith("reference/troubleshooting.html#no-git-identity")
+        page.locator("#mkdocs-search-query").evaluate(_TYPED, "qqqqq")
+        page.wait_for_function("document.getElementById('mkdocs-search-results').textContent === 'no results'")
+
+
+@contextmanager
+def _address(site: Path, *, served: bool) -> Iterator[str]:
+    """The address of the site: its folder, or a server on this machine."""
+    if not served:
+        yield site.as_uri()
+        return
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()

@@ -291,10 +291,7 @@ def test_a_program_run_by_clia_cannot_adopt(cli: BehaviourCli) -> None:
     cid = cli.json("behaviour", "propose", "review", "--from", cli.file("n.py", ASKS), "--agent", "scout")["cid"]
     words = [program(), "run", "scout", "-q", "--", program(), "behaviour", "adopt", "review", cid, "--path", str(cli.root)]
     ran = subprocess.run(words, cwd=cli.root, capture_output=True, text=True, check=False)
-    assert (
-        "person-needed: only a person may do this; CLIA_AGENT says that agent 'scout' is running this command"
-        in ran.stdout + ran.stderr
-    )
+    assert "person-needed: only a person may do this, and agent 'scout' acts here" in ran.stdout + ran.stderr
     assert cli.json("behaviour", "show", cid)["state"] == "proposed"
 
 
@@ -511,7 +508,7 @@ def test_a_replay_reports_a_live_session_a_failure_and_a_lost_record(cli: Behavi
     assert ["so", "far", "it", "waits", "for", "an", "answer"] in rows(output)
     assert [line[-2:] for line in rows(output) if line[:2] == ["1", "human"]] == [["as", "1"]], "the request has no answer yet"
     assert "note" not in output
-    assert "at request 1: it fails before it; recorded was human" in " ".join(cli(*replay, fails).split())
+    assert "at request 1: the replay fails before it; recorded was human" in " ".join(cli(*replay, fails).split())
     shutil.rmtree(cli.root / ".git" / "clia")
     lost = cli(*replay, "review")
     assert "note      the store has lost this session; replayed up to its last commit in git" in lost

@@ -147,7 +147,8 @@ def test_key_show_prints_only_the_key_and_peers_follow_a_new_one(two: Two) -> No
     first = ann.run("key", "show")
     key = ann.json("key", "show")
     assert first.out == f"{key['text']}\n"
-    assert first.err == f"fingerprint {key['fingerprint']}; the first key of this space\n"
+    root = ann.json("key", "list")["root"]
+    assert first.err == f"fingerprint {key['fingerprint']}; the first key of this space\nroot {root}: clia verify --root {root}\n"
     bob("cap", "grant", "ann", "--follow")
     bob("sync")
     ran = ann.run("key", "rotate")
@@ -167,7 +168,10 @@ def test_a_clone_without_the_private_key_is_refused_and_a_new_key_is_a_new_ident
     git("clone", "-q", str(ann.root), str(tmp_path / "clone"), cwd=tmp_path)
     clone = new_cli(tmp_path / "clone")
     assert (clone.json("key", "show")["mine"], clone.key()) == (False, ann.key())
-    assert "this clone does not have the private key (another clone may have it, or it is lost)\n" in clone.run("key", "show").err
+    warnings = clone.run("key", "show").err
+    assert "this clone does not have the private key (another clone may have it, or it is lost)\n" in warnings
+    assert "the key of this clone is not enrolled yet: " in warnings
+    assert warnings.endswith("  hint: enrol it in a clone that is: clia key enrol NAME --machine KEY\n")
     clone("peer", "add", "bob", "--key", bob.key())
     clone("peer", "share", "bob", "--agent", "*")
     before = clone.refs()

@@ -1,83 +1,60 @@
-"""``make demo`` leaves two sessions and several questions for the user, and prints how to answer them.
-
-It also improves one behaviour on evidence; another one has too little evidence.
-"""
+"""``clia demo``: a shop with agents, and the forge that shows it."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
+import signal
 import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-import clia
-from clia.forge.rendering.forms import form_of
-from support import warm
+import httpx
 
-DEMO = Path(__file__).resolve().parents[2] / "tools" / "demo.py"
-RUN = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import demo
-demo.PROGRAM = sys.argv[2]
-sys.exit(demo.main(["--no-serve"]))
-"""
-CLOSING = "Two sessions and some other questions wait for you"
+import clia as library
+from support import clia, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
-def test_the_demo_leaves_sessions_and_questions_and_its_last_lines_answer_one(tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "100", "NO_COLOR": "1"}
-    warm.stand_in(tmp_path, cold=())  # 80 commands: warm ones print the same, and other tests cover cold starts
-    words = [sys.executable, "-c", RUN, str(DEMO.parent), str(tmp_path / "clia")]
-    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert (result.returncode, "error: bug" in result.stdout + result.stderr) == (0, False), result.stdout + result.stderr
-
-    for promise in ("Never commit secrets.", "Payments explorer", "submodule-root", "appended to", "nothing found"):
-        assert promise in result.stdout
-    assert result.stderr == ""
-
-    with clia.open(re.findall(r"cd (\S+/space/shop)$", result.stdout, re.MULTILINE)[0]) as space:
-        adopted = space.behaviours.get("restock").history[0]
-        better, suggestion = space.behaviours.get("restock").versions[-1], space.behaviours.suggest("tidy")
-    assert (adopted.event, adopted.cid, better.state, better.by) == (
-        "adopt",
-        better.cid,
-        "current",
-        "clerk <clerk@agents.clia.invalid>",
-    )
-    assert len(adopted.evidence) > suggestion.least, "the adoption cites the suggested evidence"
-    assert (suggestion.action, suggestion.candidates[0].state) == ("not-enough-data", "proposed")
-
-    commands = result.stdout.partition(CLOSING)[2].splitlines()[1:]
-    (_, place), *answers = (shlex.split(line, comments=True) for line in commands)
-    with clia.open(place) as space:
-        waiting = space.pending()
-        kinds = sorted(
-            (request.agent, form_of(space.sessions.rule(request)).kind) for request in waiting if request.session.startswith("ask-")
-        )
-    sessions = {request.agent: request.payload for request in waiting if not request.session.startswith("ask-")}
-    assert sorted(sessions) == ["lead", "reviewer"]
-    assert sessions["lead"]["choices"] == ["approve", "later", "reject"]
-    assert sessions["reviewer"]["schema"] == {"type": "boolean"}
-    assert kinds == [("reviewer", "choices"), ("scout", "choices"), ("scout", "fields"), ("scout", "raw")]
-    alike = [request.agent for request in waiting if request.payload.get("choices") == ["yes", "no"]]
-    assert sorted(alike) == ["reviewer", "scout"], "questions of the same form can be answered together"
-
-    prepared = [answer for answer in answers if "-m" in answer]
-    assert len(prepared) == 1
-    subprocess.run(prepared[0], cwd=place, check=True, capture_output=True)
-    with clia.open(place) as space:
-        assert space.session("reviewer").result == {"round": True}
-        assert [request.agent for request in space.pending() if not request.session.startswith("ask-")] == ["lead"]
+def test_the_demo_has_work_to_look_at_and_questions_to_answer(tmp_path: Path) -> None:
+    ran = clia("demo", "--no-serve", "--directory", str(tmp_path / "shop"), env={"HOME": str(tmp_path)})
+    assert (ran.code, ran.err) == (0, "")
+    assert len(ran.out.splitlines()) <= 40
+    commands = re.findall(r"^  clia (.*?)  ", ran.out, re.MULTILINE)
+    assert len(commands) == 6
+    for words in commands:
+        shown = clia(*shlex.split(words), cwd=tmp_path / "shop")
+        assert (shown.code, shown.err) == (0, ""), (words, shown)
+        assert "ghp_" not in shown.out
+    with library.open(tmp_path / "shop") as space:
+        assert len(space.sessions.pending()) == 4
+        assert space.verify().clean
+        assert "One more apple" in space.show("main").message
 
 
-def test_the_demo_refuses_unknown_options_and_creates_nothing(tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    result = subprocess.run(
-        [sys.executable, str(DEMO), "--no-server"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 2
-    assert "--no-server" in result.stderr
+def test_the_demo_serves_a_login_link(tmp_path: Path) -> None:
+    words = [program(), "demo", "--port", "0", "--directory", str(tmp_path / "shop")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
+        assert served.stdout is not None
+        lines, link = [], ""
+        try:
+            for line in served.stdout:
+                lines.append(line)
+                if "login?key=" in line:
+                    link = line.split()[-1]
+                    break
+            address = urlsplit(link)  # its host is a name below localhost, which not every resolver knows
+            local = address._replace(netloc=f"127.0.0.1:{address.port}").geturl()
+            page = httpx.get(local, headers={"host": address.netloc})
+        finally:
+            served.send_signal(signal.SIGINT)
+    assert len(lines) <= 40
+    assert page.status_code in (200, 303)
+
+
+def test_an_existing_directory_is_left_alone(tmp_path: Path) -> None:
+    ran = clia("demo", "--no-serve", "--directory", str(tmp_path))
+    assert (ran.code, ran.err) == (2, f"error: directory-exists: {tmp_path} already exists\n")
     assert list(tmp_path.iterdir()) == []

@@ -65,7 +65,7 @@ def test_doctor_reports_missing_git_and_repository(tree: Tree) -> None:
     ran = clia("doctor", "--path", empty, "--ceiling", tree.path(), env={"PATH": empty, "COLUMNS": "300"})
     assert ran.code == 0
     assert "not found: the history of repositories cannot be checked" in ran.out
-    assert "none: the path is not in a git repository" in ran.out
+    assert "none: not inside a git repository" in ran.out
     report = clia("doctor", "--path", empty, "--ceiling", tree.path(), "--json", env={"PATH": empty}).json()
     assert (report["git"], report["repository"]) == (None, None)
 

@@ -105,6 +105,10 @@ class Prey(NamedTuple):
             del case.query["cursor"]
 
 
+def headers_of(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}", "host": "127.0.0.1"}
+
+
 @pytest.fixture(scope="module")
 def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prey]:
     root = tmp_path_factory.mktemp("fuzz")
@@ -123,7 +127,7 @@ def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prey]:
             peer_space.peers.share("us", agents=["*"])
             peer_space.peers.announce()
             peer = (peer_space.peers.key().text, str(root / "peer"))
-        schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", opened.app, headers={"authorization": f"Bearer {token}"})
+        schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", opened.app, headers=headers_of(token))
         yield Prey(schema, space, token, peer)
 
 
@@ -149,7 +153,7 @@ def test_every_answer_conforms_to_the_document(prey: Prey, method: str, path: st
             case.path_parameters["space"] = "repo"
         if mode is GenerationMode.POSITIVE:
             prey.aimed(case, data)
-        response = case.call(headers={"authorization": f"Bearer {prey.token}"})
+        response = case.call(headers=headers_of(prey.token))
         assert response.status_code < 500, response.text
         case.validate_response(response, checks=CHECKS)
 

@@ -39,7 +39,7 @@ class BehaviourStage(NamedTuple):
     hostile: str
 
     def person(self, name: str = "ada", **more: Any) -> Person:
-        return Person(self.browser, self.forge.address, users_of(self.space).make_session(name).secret, **more)
+        return Person(self.browser, self.forge.pages, users_of(self.space).make_session(name).secret, **more)
 
 
 def _tried(space: clia.Space, days: list[datetime]) -> tuple[str, str, str]:

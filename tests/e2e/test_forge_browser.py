@@ -61,7 +61,7 @@ class InboxStage:
     def person(self, name: str | None = "grace", **more: Any) -> Person:
         """A logged-in user; None: not logged in."""
         secret = None if name is None else users_of(self.space).make_session(name).secret
-        guest = Person(self._browser, self.forge.address, secret, **more)
+        guest = Person(self._browser, self.forge.pages, secret, **more)
         self.guests.append(guest)
         return guest
 
@@ -432,7 +432,7 @@ def test_the_printed_link_logs_in_once_and_logging_out_ends_it(stage: InboxStage
     thief.expects("status of 403")
     page = person.tab(link)
     page.get_by_role("button", name="Log in").click()
-    expect(page).to_have_url(f"{stage.forge.address}/s/repo/")
+    expect(page).to_have_url(f"{stage.forge.pages}/s/repo/")
     expect(page.get_by_role("banner")).to_contain_text("Ada Lovelace")
     stolen = thief.tab(link)
     stolen.get_by_role("button", name="Log in").click()
@@ -442,8 +442,8 @@ def test_the_printed_link_logs_in_once_and_logging_out_ends_it(stage: InboxStage
     (cookie,) = [cookie for cookie in person.context.cookies() if cookie["name"] == "clia_login"]
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     page.get_by_role("button", name="Log out").click()
-    expect(page).to_have_url(f"{stage.forge.address}/login")
-    thief.context.add_cookies([{"name": "clia_login", "value": cookie["value"], "url": stage.forge.address}])
+    expect(page).to_have_url(f"{stage.forge.pages}/login")
+    thief.context.add_cookies([{"name": "clia_login", "value": cookie["value"], "url": stage.forge.pages}])
     for tab in (page, stolen):
         tab.goto("/s/repo/")
         expect(tab).to_have_url(re.compile(r"/login\?next="))
@@ -457,7 +457,7 @@ def test_a_deep_link_leads_to_its_question_through_the_login_and_after_the_answe
     page.goto(address)
     page.get_by_label("Login key").fill(users_of(stage.space).login_link("grace"))
     page.get_by_role("button", name="Log in").click()
-    expect(page).to_have_url(stage.forge.address + address)
+    expect(page).to_have_url(stage.forge.pages + address)
     expect(page.locator("[data-request]")).to_have_count(1)
     settled(page)
     mark(page)

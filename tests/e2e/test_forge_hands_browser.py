@@ -83,7 +83,7 @@ def desk(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             space.ask("scout", QUESTION)
         secret = users_of(space).make_session("tess").secret
         with ForgeProcess(place.root, "--space", str(place.root), "--space", str(other_place.root)) as forge:
-            person = Person(browser, forge.address, secret)
+            person = Person(browser, forge.pages, secret)
             yield BrowserDesk(person, space, forge)
             person.leave()
 
@@ -107,7 +107,7 @@ def test_a_click_follows_its_link_although_an_update_arrives(desk: BrowserDesk) 
     press(page, page.get_by_role("main").get_by_role("link", name="repo"))
     desk.news(page)
     page.mouse.up()
-    expect(page).to_have_url(f"{desk.forge.address}/s/repo/")
+    expect(page).to_have_url(f"{desk.forge.pages}/s/repo/")
 
 
 def test_a_key_acts_on_its_element_although_an_update_arrives(desk: BrowserDesk) -> None:

@@ -120,7 +120,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
     with clia.open(hostile.root, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
         put(space, beat("<img src=x onerror=window.pwned=1>", seen_at=space.fleet().at))
     with ForgeProcess(shop.root, "--space", str(shop.root), "--space", str(hostile.root)) as forge, chromium() as browser:
-        yield Gallery(shop.root, browser, forge.address, secrets, shop.names, hostile.names)
+        yield Gallery(shop.root, browser, forge.pages, secrets, shop.names, hostile.names)
 
 
 def work_on(space: clia.Space) -> None:
@@ -205,7 +205,7 @@ def crowd(gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with clia.open(root, settings=forge_scene.settings(0)) as space:
         secret = users_of(space).make_session("ada").secret
     with ForgeProcess(root) as forge:
-        person = Person(gallery.browser, forge.address, secret)
+        person = Person(gallery.browser, forge.pages, secret)
         yield person, traced
         person.leave()
 

@@ -235,16 +235,16 @@ def test_two_forges_on_one_postgresql_share_everything(tmp_path: Path, postgres_
             assert (mismatch.status, mismatch.json()["code"]) == (422, "idempotency-mismatch")
             assert first.decide(request).status == 409
         key = first_forge.said["link"].partition("?key=")[2]
-        answer = _log_in(two.address, key)
+        answer = _log_in(two.pages, key)
         cookie = answer[1]
-        assert (answer[0], _log_in(first_forge.address, key)[0]) == (303, 403), "a login link of one works once at the other"
-        for api in (Api(first_forge.address), Api(two.address)):
+        assert (answer[0], _log_in(first_forge.pages, key)[0]) == (303, 403), "a login link of one works once at the other"
+        for api in (Api(first_forge.pages), Api(two.pages)):
             assert api("GET", "/s/repo/inbox", cookie=cookie).status == 200
-        csrf = re.search(r'csrf-token" content="(\w+)"', Api(first_forge.address)("GET", "/s/repo/inbox", cookie=cookie).text)
+        csrf = re.search(r'csrf-token" content="(\w+)"', Api(first_forge.pages)("GET", "/s/repo/inbox", cookie=cookie).text)
         assert csrf is not None
         asked_request = first.ask()
         body = f"_csrf={csrf[1]}&v={json.dumps('yes')}".encode()
-        response = Api(two.address)(
+        response = Api(two.pages)(
             "POST",
             f"/s/repo/inbox/scout/{asked_request['id']}",
             body,
@@ -285,13 +285,14 @@ def test_the_log_has_every_request_and_no_secret(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         key = forge.said["link"].partition("?key=")[2]
         api = Api(forge.address, place.token)
-        assert Api(forge.address)("GET", f"/login?key={key}").status == 200
-        _, cookie = _log_in(forge.address, key)
-        assert api("GET", "/s/repo/inbox", cookie=cookie).status == 200
-        assert Api(forge.address)("GET", "/s/repo/inbox", cookie=cookie).status == 200
+        page = Api(forge.pages)
+        assert page("GET", f"/login?key={key}").status == 200
+        _, cookie = _log_in(forge.pages, key)
+        assert Api(forge.pages, place.token)("GET", "/s/repo/inbox", cookie=cookie).status == 200
+        assert page("GET", "/s/repo/inbox", cookie=cookie).status == 200
         assert Api(forge.address)("GET", f"/api/v1/whoami?token={place.token}").status == 401
         assert Api(forge.address, "clia_wrong-secret")("GET", "/api/v1/whoami").status == 401
-        assert api("GET", "/x/%0d%0aforged%20line%1b[31m").status == 404
+        assert Api(forge.pages, place.token)("GET", "/x/%0d%0aforged%20line%1b[31m").status == 404
         api.ask()
         assert forge.stop() == 0
         log = forge.log()
@@ -314,11 +315,12 @@ def test_the_log_has_every_request_and_no_secret(place: ForgeSpace) -> None:
 def test_health_and_metrics(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         api = Api(forge.address, place.token)
-        assert Api(forge.address).done("GET", "/healthz") == {"status": "ok", "spaces": {"repo": "ok"}}
+        assert Api(forge.address).done("GET", "/healthz") == {"status": "ok"}, "strangers see no names of spaces"
+        assert api.done("GET", "/healthz") == {"status": "ok", "spaces": {"repo": "ok"}}
         assert Api(forge.address)("GET", "/metrics").status == 401
         api.ask()
-        api("GET", "/s/repo/inbox")
-        api("GET", "/nothing/at/all")
+        for path in ("/s/repo/inbox", "/nothing/at/all"):
+            Api(forge.pages, place.token)("GET", path)
         text = api("GET", "/metrics").text
     expected_lines = [
         'clia_http_requests_total{method="POST",route="api:ask",status="200"} 1.0',
@@ -337,7 +339,7 @@ def test_several_spaces_are_served_each_once_under_its_name(tmp_path: Path) -> N
     words = [word for root in roots for word in ("--space", root)]
     with ForgeProcess(tmp_path.resolve() / "a/Repo", *words) as forge:
         assert forge.said["spaces"] == ["repo", "repo-2", "nicode"]
-        assert set(forge.said) == {"address", "link", "user", "spaces"}
+        assert set(forge.said) == {"address", "api", "link", "user", "spaces"}
         with library.open(roots[0], settings=QUICK) as home:
             token = users_of(home).make_token("tess")[0]
         api = Api(forge.address, token)
@@ -399,11 +401,11 @@ def test_a_setting_that_is_mistyped_is_named(place: ForgeSpace, text: str, field
 def test_login_links_and_role_changes_of_the_command_line_take_effect_at_once(place: ForgeSpace) -> None:
     with ForgeProcess(place.root) as forge:
         assert clia("user", "add", "ada", "--path", str(place.root)).code == 0
-        link = clia("user", "link", "ada", "--address", f"{forge.address}/", "--path", str(place.root)).out.strip()
-        assert link.startswith(f"{forge.address}/login?key=")
-        status, cookie = _log_in(forge.address, link.partition("=")[2])
+        link = clia("user", "link", "ada", "--path", str(place.root)).out.strip()
+        assert link.startswith(f"{forge.pages}/login?key=")
+        status, cookie = _log_in(forge.pages, link.partition("=")[2])
         assert status == 303
-        api = Api(forge.address)
+        api = Api(forge.pages)
         request = Api(forge.address, place.token).ask()
         csrf = re.search(r'csrf-token" content="(\w+)"', api("GET", "/s/repo/inbox", cookie=cookie).text)
         assert csrf is not None
@@ -413,4 +415,4 @@ def test_login_links_and_role_changes_of_the_command_line_take_effect_at_once(pl
         assert changed.code == 0
         response = api.decide(request, **headers)
         assert (response.status, response.json()["by"]) == (200, "Ada L")
-        assert _log_in(forge.address, link.partition("=")[2])[0] == 403
+        assert _log_in(forge.pages, link.partition("=")[2])[0] == 403

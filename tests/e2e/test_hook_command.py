@@ -309,7 +309,7 @@ def test_the_end_of_a_turn_starts_ingest_detached_from_the_tool(space: Path, spy
     result = subprocess.run(
         ["bash", "-c", script, program()],
         cwd=space,
-        env=spy.environment | git_variables | {"CLIA_AGENT": "scout", "CODEX_HOME": "/codex"},
+        env=spy.environment | git_variables | {"CLIA_AGENT": "scout", "CODEX_HOME": "/codex", "CLIA_HOOK_INGEST": "0"},
         pass_fds=[writer],
         capture_output=True,
         check=True,

@@ -14,7 +14,7 @@ import pytest
 import skills_ref  # type: ignore[import-untyped]  # it has no types
 
 import clia as library
-from clia.capture.hook_tools import TOOLS
+from clia.capture.installation.hook_tools import TOOLS
 from support import git, program
 from support import installed as clia
 from support.hook_desk import GUARD

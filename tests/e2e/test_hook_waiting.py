@@ -1,4 +1,4 @@
-"""The hook at a start or prompt waits for its ingest, which reads the files as they are before the tool changes any."""
+"""The hook at a start, prompt or end waits for its ingest, which reads the files as they are before others change any."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia as library
+from support import git, program
 from support import installed as clia
-from support import program
 from support.captured import new_space, waiting
 from support.hook_spools import QUIET, Fired, environment, fire, spool_of
 from support.space_driver import settings
@@ -28,7 +28,10 @@ SUB = {"agent_id": "a1b2c3d4", "agent_type": "general-purpose"}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    return new_space(tmp_path.resolve() / "space")
+    directory = new_space(tmp_path.resolve() / "space")
+    git("config", "user.name", "You", cwd=directory)
+    git("config", "user.email", "you@example.org", cwd=directory)
+    return directory
 
 
 def payload(root: Path, name: str, **more: Any) -> bytes:
@@ -40,14 +43,8 @@ def send(root: Path, name: str, **more: Any) -> None:
     assert fire(root, payload(root, name, **more), env=ENVIRONMENT) == QUIET
 
 
-def end(root: Path, name: str, **more: Any) -> None:
-    """Run the hook of an end, and wait until it is ingested."""
-    send(root, name, **more)
-    assert clia("ingest", cwd=root).code == 0
-
-
 def test_what_a_tool_writes_right_after_a_start_or_prompt_or_a_sub_agent_is_its_own(root: Path) -> None:
-    """It writes as soon as the hook has ended, and reports no call. What people changed before is theirs."""
+    """It writes as soon as the hook has ended, and reports no call. What people made before is not recorded."""
 
     def write(name: str) -> None:
         (root / name).write_text(f"{name}\n")
@@ -55,20 +52,25 @@ def test_what_a_tool_writes_right_after_a_start_or_prompt_or_a_sub_agent_is_its_
     write("found")
     send(root, "SessionStart", source="startup")
     write("started")
-    end(root, "Stop")
+    send(root, "Stop")
     write("between")
+    (root / "started").write_text("started\nbetween\n")
     send(root, "UserPromptSubmit", prompt="Go on.", prompt_id="1")
     write("turn")
     send(root, "SubagentStart", **SUB)
     write("delegated")
     send(root, "SubagentStop", **SUB)
     write("after")
-    end(root, "Stop")
+    send(root, "Stop")
+    (root / "after").write_text("after\nmine\n")
+    send(root, "SessionEnd", reason="exit")
     with library.open(root, settings=settings()) as space:
         (session,) = (agent for agent in space.agents() if space.parent_agent(agent) is None)
         (sub,) = space.sub_agents(session)
-        authors = {"found": None, "started": session, "between": None, "turn": session, "delegated": sub, "after": session}
-        assert {name: line.agent for name in authors for line in space.blame(session, name)} == authors
+        authors = {"started": session, "turn": session, "delegated": sub, "after": session}
+        assert {name: space.blame(session, name)[0].agent for name in authors} == authors
+        assert set(space.files(session)) == {"README.md", *authors}
+        assert [line.agent for line in space.blame(session, "started")] == [session, None]
 
 
 class HeldIngest:

@@ -22,6 +22,11 @@ STATUS = list(library.HubStatus._fields)
 HEAD = "refs/heads/agents/scout"
 
 
+def as_here(refs: dict[str, str]) -> dict[str, str]:
+    """The refs of a hub by their names in a clone."""
+    return {ref.replace("refs/clia/agents-published/", "refs/heads/agents/"): cid for ref, cid in refs.items()}
+
+
 class CloneCli(Commands):
     """The commands of one clone."""
 
@@ -60,19 +65,19 @@ def meet(ada: CloneCli, bea: CloneCli, hub: Hub) -> None:
     output = ada("hub", "set", hub.url)
     assert "refs owed\n  hint: publish and fetch the rest with: clia hub sync" in output
     assert "restart" not in output, "the store does not move"
-    assert HEAD not in refs_at(hub.repository)
+    assert HEAD not in as_here(refs_at(hub.repository))
     sync = ada.json("hub", "sync")
     assert list(sync) == ["synced", "status"]
     assert list(sync["status"]) == STATUS
     assert {row["what"] for row in sync["synced"]} == {"published"}
-    assert {row["ref"]: row["cid"] for row in sync["synced"]}.items() <= refs_at(hub.repository).items()
-    assert f"hub {hub.url} (remote hub, heads as branches)\nin sync, 3 refs\n" in ada("hub", "sync")
+    assert {row["ref"]: row["cid"] for row in sync["synced"]}.items() <= as_here(refs_at(hub.repository)).items()
+    assert f"hub {hub.url} (remote hub, heads separate from branches)\nin sync, 4 refs\n" in ada("hub", "sync")
 
     # Another machine joins and gets everything.
     joined = bea("init", "--hub", hub.url)
     assert joined.startswith("adopted the space ")
     assert f"  new      {HEAD}  " in joined
-    assert joined.endswith("in sync, 3 refs\n")
+    assert joined.endswith("in sync, 4 refs\n")
     bea("init", "--claim", "scout", "--no-adopt")
 
     # Status reports new work of the other machine and fetches nothing.
@@ -93,7 +98,7 @@ def meet(ada: CloneCli, bea: CloneCli, hub: Hub) -> None:
     assert hint == f"hint: switch {tree} to another branch than agents/scout, then sync again"
     assert bea.json("hub", "sync", code=1)["synced"] == [{"ref": HEAD, "what": "branch-checked-out", "cid": None, "reason": reason}]
     git("switch", "--quiet", "--detach", cwd=tree)
-    assert rows(bea("hub", "sync"))[1] == f"followed {HEAD} {refs_at(hub.repository)[HEAD][:10]}"
+    assert rows(bea("hub", "sync"))[1] == f"followed {HEAD} {as_here(refs_at(hub.repository))[HEAD][:10]}"
 
 
 def test_two_machines_lose_the_hub_fork_and_sync_again(tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +110,7 @@ def test_two_machines_lose_the_hub_fork_and_sync_again(tmp_path: Path, hub: Hub,
     meet(ada, bea, hub)
 
     # The hub is unreachable: both machines continue and report unpublished work.
-    base = refs_at(hub.repository)[HEAD]
+    base = as_here(refs_at(hub.repository))[HEAD]
     with away(hub):
         own_cid, other_cid = bea.commit("two of bea"), ada.commit("two of ada")
         status = bea.json("hub", "status")
@@ -137,9 +142,9 @@ def test_two_machines_lose_the_hub_fork_and_sync_again(tmp_path: Path, hub: Hub,
     for words in (("--fork", "scout=scout-of-bea"), ("--abandon", "scout")):
         assert bea.refused("hub", "sync", *words, code=1)["code"] == "person-needed"
     monkeypatch.delenv("CLIA_AGENT")
-    assert "\nin sync, 5 refs\n" in bea("hub", "sync", "--fork", "scout=scout-of-bea")
+    assert "\nin sync, 6 refs\n" in bea("hub", "sync", "--fork", "scout=scout-of-bea")
     assert "hub" not in bea("list").splitlines()[0]
-    hub_refs = refs_at(hub.repository)
+    hub_refs = as_here(refs_at(hub.repository))
     assert hub_refs[HEAD] == other_cid
     assert git("rev-parse", f"{hub_refs['refs/heads/agents/scout-of-bea']}^", cwd=hub.repository).strip() == own_cid
     assert bea.json("doctor")["hub"]["forks"] == []
@@ -154,10 +159,11 @@ def test_init_with_a_hub_publishes_an_existing_space(tmp_path: Path, hub: Hub) -
     assert {"refs/clia/agents/scout", HEAD} <= set(report["published"])
     assert (report["created"], report["adopted"], report["hub"]["heads"]) == (False, [], "published")
     assert list(report["hub"]) == STATUS
-    assert sorted(refs_at(hub.repository)) == [
+    assert sorted(ref for ref in refs_at(hub.repository) if not ref.startswith("refs/clia/log/")) == [
         "refs/clia/agents-published/scout",
         "refs/clia/agents/scout",
         "refs/clia/hub",
+        "refs/clia/keys",
         "refs/clia/space",
     ]
     assert bea.json("init", "--hub", hub.url)["hub"]["heads"] == "published"
@@ -278,7 +284,7 @@ def test_a_sync_reports_the_servers_reasons_for_a_refusal(tmp_path: Path, hub: H
     """Agents were archived while the hub was unreachable, and it refuses deletions; then a hook refuses each ref."""
     refs = [HEAD, HEAD.replace("scout", "smith")]
     ada = CloneCli(tmp_path / "ada")
-    ada("init", "--hub", hub.url)
+    ada("init", "--hub", hub.url, "--hub-heads", "branches")
     for name in ("scout", "smith"):
         ada("spawn", name, "--title", "Count", "--empty")
     with away(hub):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from support.git_hubs import Hub
 
-HEAD = "refs/heads/agents/scout"
+HEAD = "refs/clia/agents-published/scout"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from mcp_types import ResourceTemplateReference
 
 import clia
-from clia.mcp.server import TOOLS
+from clia.mcp.server import CORE, TOOLS
 from clia.users.service import users_of
 from support import Tree, git, program, warm
 from support.captured import hook, new_space
@@ -67,7 +67,7 @@ def test_the_client_drives_every_tool_resource_and_prompt(world: World, line: st
 
     async def main() -> None:
         if transport == STDIO:
-            await tour(stdio(world.root, "--forge", world.forge.address), {"agent": agent})
+            await tour(stdio(world.root, "--forge", world.forge.address, "--tools", "all"), {"agent": agent})
         else:
             async with over_http(world.forge.address, world.admin) as server:
                 await tour(server, {"agent": agent})
@@ -82,8 +82,8 @@ def test_the_client_drives_every_tool_resource_and_prompt(world: World, line: st
 async def _tour(driver: Driver, agent: str, you: dict[str, str]) -> None:
     """Use every tool, as an agent would. ``you`` names the agent where the transport does not."""
     listed = {tool.name: tool for tool in (await driver.client.list_tools()).tools}
-    assert list(listed) == list(TOOLS)
-    assert all(tool.title and tool.description and tool.annotations and tool.output_schema for tool in listed.values())
+    assert list(listed) in (list(TOOLS), list(CORE))
+    assert all(tool.title and tool.description and tool.annotations for tool in listed.values())
     await _identity(driver, agent, you)
     await _work(driver, agent, you)
     await _other_agents(driver, agent, you)
@@ -92,7 +92,8 @@ async def _tour(driver: Driver, agent: str, you: dict[str, str]) -> None:
     await _behaviours(driver, agent, you)
     assert (await driver.do("verify"))["findings"] == []
     assert {"verify: checking", "verify: done", "merge: merging", "start: running the flow"} <= set(driver.progress)
-    assert driver.used == set(listed), "every tool must be called"
+    others = {"journal", "permission_prompt", "reprofile"}  # refused, for clients, and for people
+    assert driver.used == set(TOOLS) - others, "every other tool must be called"
 
 
 async def _identity(driver: Driver, agent: str, you: dict[str, str]) -> None:
@@ -100,8 +101,10 @@ async def _identity(driver: Driver, agent: str, you: dict[str, str]) -> None:
     assert (identity["agent"], identity["guardrails"], identity["profile"]["title"]) == (agent, [RULE], "Scout")
     assert identity["standing"]["briefing"]["title"] == "Look around"
     assert (await driver.do("plan", **you))["agenda"]["tasks"] == [{"title": "Look around"}]
-    notes = [await driver.do("journal", note="began", tags=["start"], key="one", **you) for _ in range(2)]
-    assert [note["appended"] for note in notes] == [True, False]
+    # It was spawned before its documents existed; a journal in the directory would be in a person's worktree.
+    await driver.refused("no-identity", "journal", note="began", tags=["start"], key="one", **you)
+    explained = await driver.do("explain_rule", on="tool", tool="Bash", command="make deploy", **you)
+    assert (explained["do"], explained["matches"]) == ("", [])
     assert agent in [row["agent"] for row in (await driver.do("agents"))["agents"]]
 
 
@@ -244,12 +247,13 @@ def test_requests_without_a_token_and_from_browser_pages_are_refused(world: Worl
     for headers in ({}, {"cookie": "clia_login=x"}, {"authorization": "Bearer clia_wrong"}):
         refused = anonymous("POST", "/mcp", ping, **headers)
         assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="clia"')
-    login = world.forge.said["link"].removeprefix(world.forge.address)
+    login = world.forge.said["link"].removeprefix(world.forge.pages)
     key = login.partition("key=")[2]
-    page = anonymous("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
+    browser = Api(world.forge.pages)
+    page = browser("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
     cookie = page.headers["set-cookie"].partition(";")[0]
-    assert anonymous("GET", "/s/repo/", cookie=cookie).status == 200, "the login itself is valid"
-    assert anonymous("POST", "/mcp", ping, cookie=cookie).status == 401
+    assert browser("GET", "/s/repo/", cookie=cookie).status == 200, "the login itself is valid"
+    assert browser("POST", "/mcp", ping, cookie=cookie).status == 401
     accept = "application/json, text/event-stream"
     cross_origin = admin("POST", "/mcp", ping, accept=accept, origin="https://evil.example")
     assert (cross_origin.status, cross_origin.json()["code"]) == (403, "other-origin")
@@ -357,7 +361,7 @@ def test_a_server_killed_while_a_form_is_open_leaves_one_request_for_the_next_on
             (waits,) = (await driver.do("pending", agent="victim"))["requests"]
             pending = await driver.do("request_decision", **arguments)
             assert (pending["status"], pending["request"]) == ("held", waits["request"]["id"])
-            assert pending["url"] == f"{world.forge.address}/s/repo/inbox/victim/{pending['request']}"
+            assert pending["url"] == f"{world.forge.pages}/s/repo/inbox/victim/{pending['request']}"
             assert Api(world.forge.address, world.admin).decide(waits["request"]).status == 200
             decision = await driver.do("decision", request=pending["request"], agent="victim")
             assert (decision["status"], decision["by"]) == ("decided", "Tess <tess@example.org>")

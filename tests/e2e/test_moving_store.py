@@ -15,7 +15,8 @@ import clia
 from clia.cli.main import main
 from clia.facade.setup import move_store
 from clia.store.private_files import FileLocks
-from clia.users.service import DECIDER, users_of
+from clia.users.fields import DECIDER
+from clia.users.service import users_of
 from support import Ran, git
 from support.crashes import CrashHook, CrashPoint, exit_code_of
 from support.git_hubs import bare

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +18,8 @@ import clia as library
 from clia.cli.registry import TREE, Group
 from docs import pages
 from support import clia as warm_clia
+from support import git, program
 from support import installed as clia
-from support import program
 
 if TYPE_CHECKING:
     from support import Tree
@@ -79,6 +80,29 @@ def test_the_bash_completion_script_completes() -> None:
     )
     result = subprocess.run(["bash", "-c", script, program()], capture_output=True, text=True, check=False)
     assert "profile" in result.stdout.split(), result
+
+
+@pytest.mark.parametrize("command", ["log", "land", "commit", "trace show"])
+def test_the_bash_completion_script_completes_names_of_agents(tmp_path: Path, command: str) -> None:
+    git("init", "-q", "-b", "main", cwd=tmp_path)
+    git("commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path)
+    git("branch", "agents/scout", cwd=tmp_path)
+    words = ["clia", *command.split(), "sc"]
+    script = (
+        f'source /dev/stdin <<< "$("$0" completion bash)"; COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; '
+        'COMPREPLY=(); $(complete -p clia | sed "s/.*-F \\([^ ]*\\).*/\\1/"); echo "${COMPREPLY[@]}"'
+    )
+    result = subprocess.run(["bash", "-c", script, program()], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["scout"], result
+
+
+def test_the_powershell_script_has_commands_options_and_names() -> None:
+    script = clia("completion", "powershell").out
+    tree = json.loads(re.search(r"\$tree = '(.*)' \| ConvertFrom-Json", script)[1].replace("''", "'"))  # type: ignore[index]
+    assert "--onto" in tree["commands"]["land"]["options"]
+    assert tree["commands"]["land"]["refs"] == "refs/heads/agents"
+    assert "add" in tree["commands"]["trace"]["commands"]
+    assert script.count("{") == script.count("}")
 
 
 def test_a_link_named_after_an_agent_is_that_agents_program(tree: Tree) -> None:
@@ -193,4 +217,4 @@ def test_an_invalid_option_is_reported_as_json() -> None:
     ran = clia("spawn", "--nonsense", "--json")
     assert ran.code == 2
     assert json.loads(ran.err)["error"]["code"] == "usage"
-    assert clia("spawn", "--nonsense").err.startswith("usage: clia spawn")
+    assert clia("spawn", "--nonsense").err == "error: usage: missing argument NAME\n  hint: clia spawn --help\n"

@@ -130,6 +130,7 @@ def test_a_run_spawns_the_agent_shows_everything_and_ends_in_one_commit_with_tra
         "files": 2,
         "adopted": 0,
         "kept": [],
+        "left_out": [],
     } | dict.fromkeys(("left", "problem"))
     assert place.own() == before
 

@@ -121,6 +121,7 @@ def test_line_ends_follow_the_attributes_and_settings_of_the_repository(root: Pa
 
 def test_a_large_file_is_committed_without_loading_it(root: Path, soak: bool) -> None:
     size = (300 if soak else 40) << 20
+    (root / ".git/clia/config.toml").write_text('[capture]\nallow = ["large.bin"]\n')
     with clia.open(root, settings=settings()) as space:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         report = run(space, "sh", "-c", f"yes 0123456789 | head -c {size} > large.bin")

@@ -358,6 +358,22 @@ def test_a_failed_flow_is_shown_with_the_error_and_its_line(cli: SessionCli) -> 
     assert "return 1 / request('n', None)" in output or "line 2, in main" in output
 
 
+def test_only_a_person_retries_a_failed_session(cli: SessionCli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cli.space() as space:
+        space.define("fails", "def main(input):\n    return 1 / request('n', None)\n")
+    cli.start("fails")
+    assert cli.refused("session", "retry", "scout", code=1)["code"] == "not-failed"
+    cli.json("session", "resume", "scout", "0")
+    monkeypatch.setenv("CLIA_AGENT", "scout")
+    error = cli.refused("session", "retry", "scout", code=1)
+    assert (error["code"], error["fields"]) == ("person-needed", {"agent": "scout"})
+    monkeypatch.delenv("CLIA_AGENT")
+    ran = cli("session", "retry", "scout", "-m", "not zero")
+    assert ran.out.splitlines()[0] == "scout  session 1  suspended"
+    assert "call 1 again: not zero" in cli("session", "show", "scout", "--journal").out
+    assert cli.json("session", "resume", "scout", "2")["result"] == 0.5
+
+
 # Inbox
 
 
@@ -645,7 +661,7 @@ def test_an_invalid_question_is_refused(cli: SessionCli) -> None:
     for context in ("[1]", '{"question": "another"}', '{"choices": []}'):
         assert cli.refused("ask", "scout", "Go?", "--context", context)["fields"] == {"field": "context"}
     assert cli.refused("ask", "nobody", "Go?")["code"] == "no-such-agent"
-    assert cli("ask", "scout", "Go?", "--wait", "soon", code=2).err.startswith("usage: clia ask ")
+    assert cli("ask", "scout", "Go?", "--wait", "soon", code=2).err.startswith("error: usage: ")
     assert cli.json("inbox") == []
 
 
@@ -684,7 +700,7 @@ def test_a_worker_answers_only_its_kinds_and_refuses_unknown_ones(cli: SessionCl
     for name in (" ", "two\nlines"):
         assert cli.refused("worker", "--once", "--name", name)["fields"] == {"field": "name"}
     for words in (["--once", "--until-idle"], ["--concurrency", "0"]):
-        assert cli("worker", *words, code=2).err.startswith("usage: clia worker ")
+        assert cli("worker", *words, code=2).err.startswith("error: usage: ")
 
 
 def test_a_worker_continues_after_its_output_is_closed(cli: SessionCli) -> None:

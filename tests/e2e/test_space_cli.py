@@ -135,7 +135,7 @@ def test_init_in_a_clone_adopts_the_space_and_later_what_is_new(place: SpaceCli,
     assert clone.run("list").out.splitlines()[1].startswith("scout  spawn  spawn: Task of scout")
     place.run("commit", "scout", "finding", "--set", f"b={place.write('b', 'b')}")
     head = place.json("publish", "scout")
-    assert {"ref": "refs/heads/agents/scout", "state": "moved", "reason": ""} in head
+    assert {"ref": "refs/clia/agents-published/scout", "state": "moved", "reason": ""} in head
     assert clone.json("init", "--no-adopt")["adopted"] == []
     report = clone.json("init")
     assert (report["created"], report["adopted"]) == (
@@ -227,7 +227,7 @@ def test_spawn_forks_at_head_by_default(place: SpaceCli) -> None:
         "meta": {"n": 1, "who": "Tess"},
     }
     spawned = place.json("spawn", "two", "-t", "x", "--empty")
-    assert list(spawned) == ["agent", "branch", "briefing", "genesis", "profile"]
+    assert list(spawned) == ["agent", "branch", "briefing", "genesis", "profile", "warnings"]
     assert place.git("ls-tree", "agents/two") == ""
     place.run("commit", "scout", "finding", "--set", f"b={place.write('b', 'b')}")
     place.run("spawn", "three", "-t", "x", "--from", "scout")
@@ -306,6 +306,8 @@ def test_secrets_are_refused_in_briefings_and_commits_by_default(place: SpaceCli
         (["one", "-t", "x", "--parent", "scout"], 2, "invalid-option"),
         (["one", "-t", "x", "--from", "nobody"], 2, "no-such-agent"),
         (["one", "-t", "x", "--at", "nothing"], 2, "no-such-object"),
+        (["one"], 2, "invalid-option"),
+        (["one", "--agenda", "refunds"], 2, "agent-not-found"),
         (["one", "-t", "x", "--behaviour", "abc"], 2, "no-such-version"),
         (["one", "-t", "x", "--meta", "word"], 2, "invalid-meta"),
         (["one", "-t", "x", "--file", "gone"], 1, "file-error"),
@@ -320,10 +322,9 @@ def test_a_spawn_that_is_refused_changes_nothing(history: RecordedHistory, words
 @pytest.mark.parametrize(
     "words",
     [
-        ["spawn", "one"],
         ["spawn", "one", "-t", "x", "-b", "x", "--file", "x"],
         ["spawn", "one", "-t", "x", "--empty", "--at", "HEAD"],
-        ["land", "scout"],
+        ["land", "scout", "--ff", "--squash"],
         ["log", "scout", "-n", "0"],
         ["graph", "-n", "many"],
     ],
@@ -331,7 +332,8 @@ def test_a_spawn_that_is_refused_changes_nothing(history: RecordedHistory, words
 def test_conflicting_options_print_a_usage_message(tmp_path: Path, words: list[str]) -> None:
     ran = clia(*words, cwd=tmp_path)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(f"usage: clia {words[0]} ")
+    assert ran.err.startswith("error: usage: ")
+    assert ran.err.endswith(f"  hint: clia {words[0]} --help\n")
 
 
 # commit and checkout
@@ -388,10 +390,22 @@ def test_a_checkout_is_updated_to_the_head_and_belongs_to_one_agent(place: Space
 def test_commit_takes_the_files_of_a_directory(place: SpaceCli, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain/only.txt").write_text("x")
-    place.run("commit", "scout", "refactor", "--dir", str(tmp_path / "plain"), "--base", "scout")
+    call = ("commit", "scout", "refactor", "--dir", str(tmp_path / "plain"), "--base")
+    commit = place.json(*call, "scout")["commit"]
     assert place.git("ls-tree", "-r", "--name-only", "agents/scout") == "only.txt"
-    ran = place.refused("commit", "scout", "refactor", "--dir", str(tmp_path / "plain"), "--base", "agents/scout~1", code=1)
-    assert ran["code"] == "stale-ref"
+    assert place.json(*call, "agents/scout~1")["commit"] == commit  # a repeated call
+    assert place.refused(*call, "agents/scout~1", "--message", "other", code=1)["code"] == "stale-ref"
+
+
+def test_a_checkout_that_cannot_be_updated_is_not_an_error(place: SpaceCli, tmp_path: Path) -> None:
+    place.run("checkout", "scout", str(tmp_path / "co"))
+    (tmp_path / "co/new").write_text("1")
+    (place.root / ".git/worktrees/co/index.lock").touch()
+    before = place.git("rev-parse", "agents/scout")
+    for _ in range(2):
+        ran = place.run("commit", "scout", "finding", "--dir", str(tmp_path / "co"))
+        assert ran.err.startswith("recorded, but the checkout could not be updated: ")
+    assert place.git("rev-parse", "agents/scout~1") == before
 
 
 def test_commit_takes_single_files_links_and_executables(place: SpaceCli, tmp_path: Path) -> None:
@@ -455,7 +469,7 @@ def test_a_commit_that_is_refused_changes_nothing(history: RecordedHistory, word
 def test_land_merges_the_work_into_a_branch_and_list_shows_it(place: SpaceCli) -> None:
     place.run("commit", "scout", "finding", "--set", f"b={place.write('b', 'b')}")
     head = place.git("rev-parse", "agents/scout")
-    ran = place.run("land", "scout", "--onto", "main")
+    ran = place.run("land", "scout", "--ff")
     assert ran.out == f"landed scout on main as {head[:10]} (fast-forward)\n"
     assert place.git("rev-parse", "main") == head
     assert (place.root / "b").read_text() == "b"
@@ -504,21 +518,22 @@ def test_publish_pushes_agents_and_reports_refused_refs(place: SpaceCli, tmp_pat
         space.trace("scout", "console", "hello")
         space.commit_with_trace("scout", "finding", {"a": b""})
     first = place.json("publish", "scout", "--remote", "hub", "--no-traces")
+    (log,) = place.git("for-each-ref", "--format=%(refname)", "refs/clia/log/").split()
     assert {row["ref"]: row["state"] for row in first} == dict.fromkeys(
-        ["refs/clia/space", "refs/heads/agents/scout", "refs/clia/agents/scout"], "new"
+        ["refs/clia/space", "refs/clia/keys", log, "refs/clia/agents-published/scout", "refs/clia/agents/scout"], "new"
     )
     output_lines = place.run("publish", "--all", "--remote", "hub").out.splitlines()
     assert output_lines[0].split() == ["state", "ref"]
     states_by_ref = {line.split()[1]: line.split()[0] for line in output_lines[1:]}
-    assert states_by_ref["refs/heads/agents/scout"] == "same"
+    assert states_by_ref["refs/clia/agents-published/scout"] == "same"
     assert states_by_ref["refs/notes/clia/trace/scout"] == states_by_ref["refs/clia/archive/agents/other"] == "new"
-    git("update-ref", "refs/heads/agents/scout", tip_of_another(hub), cwd=hub)
+    git("update-ref", "refs/clia/agents-published/scout", tip_of_another(hub), cwd=hub)
     refused = place.run("publish", "scout", "--remote", "hub", code=1)
-    (line,) = (output_line for output_line in refused.out.splitlines() if "refs/heads/agents/scout" in output_line)
+    (line,) = (output_line for output_line in refused.out.splitlines() if "refs/clia/agents-published/scout" in output_line)
     assert line.split()[0] == "refused"
     assert len(line.split()) > 2
     states = {row["ref"]: row["state"] for row in place.json("publish", "scout", "--remote", "hub", code=1)}
-    assert states["refs/heads/agents/scout"] == "refused"
+    assert states["refs/clia/agents-published/scout"] == "refused"
 
 
 def tip_of_another(hub: Path) -> str:
@@ -585,7 +600,7 @@ def test_list_shows_active_and_archived_agents(history: RecordedHistory) -> None
         ("helper", "session-merge", 0),
         ("scout", "finding", 1),
     ]
-    assert list(states[0]) == ["agent", "head", "kind", "subject", "at", "pending", "landed"]
+    assert list(states[0]) == ["agent", "head", "kind", "subject", "at", "pending", "landed", "problem"]
     (archived,) = history.place.json("list", "--archived")
     assert (archived["agent"], archived["subject"], archived["landed"]) == ("gone", "spawn: Over", None)
     assert history.place.run("list", "--archived").out.splitlines()[1].startswith("gone   spawn")
@@ -629,8 +644,8 @@ def test_show_describes_an_agent(history: RecordedHistory) -> None:
     assert "pending     1 trace entry" in out
     agent = history.place.json("show", "scout")
     assert list(agent) == [
-        *("agent", "archived", "branch", "head", "genesis", "parent", "sub_agents", "briefing", "profile", "pending", "landings"),
-        *("session", "asks"),
+        *("agent", "archived", "branch", "head", "genesis", "parent", "sub_agents", "briefing", "profile", "identity"),
+        *("pending", "landings", "session", "asks"),
     ]
     assert (agent["branch"], agent["parent"], agent["pending"], agent["profile"]) == ("agents/scout", None, 1, None)
     archived = history.place.json("show", "gone")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT_MODULES, CLIENT_MODULES = 70, 30
-SOURCE_FILES = 380  # 350 after the restructuring; features since then have added files
+SOURCE_FILES = 470  # 350 after the restructuring; features since then have added files
 
 
 def test_journeys_stay_within_their_budgets_of_modules() -> None:

@@ -637,21 +637,16 @@ def test_a_session_that_diverges_at_the_answer_is_dropped(worker_space: WorkerSp
     assert StoreQueue(worker_space.space.local.store).waiting() == []
 
 
-def test_a_request_of_an_agent_without_a_branch_is_not_retried_in_a_loop(worker_space: WorkerSpace) -> None:
+def test_a_request_of_an_agent_without_a_branch_is_left_until_the_branch_is_restored(worker_space: WorkerSpace) -> None:
     worker_space.ask("echo", 5)
+    head = git("rev-parse", "refs/heads/agents/scout", cwd=worker_space.root).strip()
     git("update-ref", "-d", "refs/heads/agents/scout", cwd=worker_space.root)
-    options = QUICK._replace(backoff_max_seconds=1000.0)
-    tried: list[int] = []
-
-    def count(context: Context, payload: Any) -> Any:
-        tried.append(context.attempt)
-        return payload
-
-    status = worker_space.worker({"echo": count}, config=Config(worker=options)).run(once=True)
-    assert tried == []
-    assert (status.retried, status.answered, status.gone) == (1, 0, 0)
-    (task,) = StoreQueue(worker_space.space.local.store).waiting()
-    assert "no agent 'scout'" in str(task.error)
+    status = worker_space.work({"echo": echo})
+    assert (status.retried, status.answered, status.gone, status.given_up) == (0, 0, 0, 0)
+    assert StoreQueue(worker_space.space.local.store).waiting() == []
+    git("update-ref", "refs/heads/agents/scout", head, cwd=worker_space.root)
+    assert worker_space.work({"echo": echo}).answered == 1
+    assert worker_space.result() == 5
 
 
 def test_recording_an_answer_is_retried_with_the_same_answer(worker_space: WorkerSpace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -690,9 +685,9 @@ def test_a_trace_waits_for_a_briefly_unreachable_store(worker_space: WorkerSpace
 
 def test_built_in_effects_are_listed_and_unconfigured_ones_are_problems() -> None:
     effects = Effects(Config(), {})
-    assert list(effects) == ["command", "commit", "merge", "session", "spawn", "timer"]
+    assert list(effects) == ["command", "commit", "journal", "merge", "plan", "profile", "session", "spawn", "timer"]
     assert "no endpoint is configured" in effects.problems["llm"]
-    assert len(effects) == 6
+    assert len(effects) == 9
     assert all(callable(effects[kind]) for kind in effects)
 
 

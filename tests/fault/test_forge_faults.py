@@ -13,6 +13,7 @@ import pytest
 import clia as library
 from clia.forge import server
 from clia.forge.api.idempotency import Once
+from clia.forge.binding import Addresses
 from clia.forge.server import open_forge
 from clia.store.interface import FEED
 from clia.testing import components
@@ -36,7 +37,7 @@ def _client_that_never_reads(address: str, token: str) -> socket.socket:
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.connect((host, int(port)))
-    line.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    line.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
     line.recv(1)  # it is accepted
     return line
 
@@ -71,7 +72,7 @@ def test_a_client_that_disconnects_in_a_request_is_not_a_failure(tmp_path: Path)
     place = new_forge_space(tmp_path.resolve() / "repo")
     with ForgeProcess(place.root) as forge:
         host, _, port = forge.address.removeprefix("http://").partition(":")
-        head = f"POST /api/v1/spaces/repo/agents/scout/asks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {place.token}\r\n"
+        head = f"POST /api/v1/spaces/repo/agents/scout/asks HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {place.token}\r\n"
         head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
         for partial_request in (head, head + '{"payload"', "GET /s/repo/inbox HTTP/1.1\r\nHo", ""):
             with socket.create_connection((host, int(port))) as line:
@@ -150,7 +151,7 @@ def test_two_forges_that_start_together_create_one_admin(tmp_path: Path, kind: s
             core = components(forge.sites["repo"].space).core
             forge.users = HubSync(core.store, core.clock, lambda: f"secret-{number}")
             forge.users.met = met
-            served = server.banner_of(forge, "http://forge", None)
+            served = server.banner_of(forge, Addresses("", "http://forge", "", ""), None)
             return served.user, served.link
         finally:
             forge.close()

@@ -114,7 +114,7 @@ def test_a_session_is_recorded_once_although_hooks_are_killed(tmp_path: Path, so
 
 
 @pytest.mark.parametrize("step", INGESTING)
-def test_an_ingest_goes_on_although_its_hook_is_killed(tmp_path: Path, step: str) -> None:
+def test_an_ingest_continues_although_its_hook_is_killed(tmp_path: Path, step: str) -> None:
     root = new_space(tmp_path / "space")
     hooks = KilledHooks(root, lambda _: True, step)
     report = rehearse(root, [*SCRIPT, {"end": "other"}], send=hooks)

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import clia
-from clia.errors import CliaError, StaleRef, TransportError
+from clia.errors import CliaError, GitError, StaleRef, TransportError
+from clia.facade.setup import set_up
 from clia.git.libgit2 import GitHandle
 from clia.git.records import FILE, TreeEntry
 from clia.git.ref_files import RefFiles
+from clia.git.refs import GitRefs
 from clia.hub import remote as git_hub
 from clia.hub.fetch_marks import FetchMarks
+from clia.hub.joining import HubTarget
+from clia.hub.model import BRANCHES
 from clia.testing import components
+from clia.values import refs as names
 from clia.values.refs import tracking
 from support import git
 from support.crashes import FORK, assert_killed, killed_at, run_all
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
     from pathlib import Path
 
+    import clia
     from support.hub_clones import Clone
 
 HEAD, RECORD, EVENTS = "refs/heads/agents/scout", "refs/clia/agents/scout", "refs/clia/events/scout"
@@ -86,7 +91,7 @@ def test_a_push_without_an_answer_is_settled_by_reading_the_hub(tmp_path: Path, 
 
 
 def test_a_push_without_an_answer_that_was_built_upon_is_not_a_lost_race(tmp_path: Path) -> None:
-    """When the hub is read again, another commit is on top of ours. Ours landed and must not be repeated."""
+    """When the hub is read again, another commit is on top of our own. Ours landed and must not be repeated."""
     with by_path(tmp_path) as hub:
         machine_one = sharing(tmp_path / "one", hub)
         first = machine_one.commit("first")
@@ -163,7 +168,7 @@ def test_the_lock_of_a_stopped_process_of_clia_on_a_tracking_ref_is_not_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even if a fetch was killed earlier."""
-    monkeypatch.setattr(git_hub, "_LOCKED_SECONDS", 1.5)
+    monkeypatch.setattr(git_hub, "LOCKED_SECONDS", 1.5)
     with by_path(tmp_path) as hub:
         machine_one, machine_two = (sharing(tmp_path / name, hub) for name in ("one", "two"))
         machine_one.refs.move(HEAD, None, machine_one.commit("first"), "test")
@@ -186,7 +191,7 @@ def test_the_lock_of_a_stopped_process_of_clia_on_a_tracking_ref_is_not_broken(
 def test_a_lock_of_another_program_on_a_tracking_ref_is_not_broken_and_the_hub_is_not_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git_hub, "_LOCKED_SECONDS", 1.5)
+    monkeypatch.setattr(git_hub, "LOCKED_SECONDS", 1.5)
     with by_path(tmp_path) as hub:
         machine_one, machine_two = (sharing(tmp_path / name, hub) for name in ("one", "two"))
         machine_one.refs.move(HEAD, None, machine_one.commit("first"), "test")
@@ -335,9 +340,16 @@ def test_a_server_with_the_first_protocol_is_a_hub_too(tmp_path: Path) -> None:
 # The verbs of a space
 
 
-def machine(root: Path, hub: Hub, store: str | None = None, reached: Callable[[str], None] | None = None) -> clia.Space:
+def machine(
+    root: Path,
+    hub: Hub,
+    store: str | None = None,
+    reached: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
+) -> clia.Space:
     environment = {**(settings().environment or {}), **hub.environment}
-    return clia.init(root, settings=settings(environment=environment, reached=reached, store=store), hub=hub.url)
+    chosen = settings(environment=environment, reached=reached, store=store, notify=notify)
+    return set_up(root, settings=chosen, hub=HubTarget(hub.url, BRANCHES)).space
 
 
 def check_fresh_clone(hub: Hub, root: Path, paper: Paper) -> None:
@@ -366,6 +378,43 @@ def test_work_continues_without_the_hub_and_is_published_afterwards(tmp_path: Pa
         assert machine_one.hub.status().away_since is None
         assert at_hub(hub)[HEAD] == machine_one.head("scout")
         check_fresh_clone(hub, tmp_path / "two", paper)
+
+
+@pytest.mark.parametrize("verb", ["commit", "commit_with_trace", "relate", "attach"])
+def test_what_the_hub_has_recorded_is_not_an_error_if_this_clone_cannot_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """For example with a full disk, or beside a git process that holds a lock: an error would make the caller repeat it."""
+    notices: list[str] = []
+    with by_path(tmp_path) as hub, machine(tmp_path / "one", hub, notify=notices.append) as space:
+        base = space.spawn("scout", BRIEFING).genesis
+        space.spawn("smith", BRIEFING)
+        space.trace("scout", "console", "one")
+        entries = [{"kind": "console", "text": "one"}]
+        verbs: dict[str, Callable[[], object]] = {
+            "commit": lambda: space.commit("scout", "finding", changes={"a": b"1"}, message="again"),
+            "commit_with_trace": lambda: space.commit_with_trace("scout", "finding", changes={"a": b"1"}, message="again"),
+            "relate": lambda: space.relate("scout", "helps", "smith"),
+            "attach": lambda: space.attach_trace(base, entries),
+        }
+        before, move = space.head("scout"), GitRefs.move
+        with monkeypatch.context() as patch:
+            patch.setattr(GitRefs, "move", lambda refs, name, *rest: fail() if names.is_shared(name) else move(refs, name, *rest))
+            verbs[verb]()
+        assert notices[0].startswith("recorded at the hub, but not here yet (")
+        assert space.head("scout") == before
+        space.hub.sync()
+        assert [commit.subject for commit in space.session_log("scout")].count("again") == verb.startswith("commit")
+        assert [edge.kind for edge in space.relations()].count("helps") == (verb == "relate")
+        assert len(space.trace_pending("scout")) == (verb != "commit_with_trace")
+        assert len(space.session_traces("scout")) == (verb in ("commit_with_trace", "attach"))
+        space.commit_with_trace("scout", "finding", changes={"a": b"2"})
+        assert trace_texts(space, "console") == {"one": 2 if verb == "attach" else 1}
+        assert space.verify().clean
+
+
+def fail() -> None:
+    raise GitError("no space left on device")
 
 
 def test_an_agent_that_two_machines_advanced_is_a_fork_and_both_lines_are_kept(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.errors import CliaError
 from clia.hub import remote as git_hub
 from clia.testing import components
 from support import git
@@ -90,8 +89,7 @@ def test_the_next_verb_finishes_a_move_that_only_reached_the_hub(tmp_path: Path,
             "commit": lambda: machine_one.commit_with_trace("scout", "finding", changes={"first.txt": b"1"}, message="first"),
             "spawn": lambda: machine_one.spawn("third", BRIEFING),
         }
-        with pytest.raises(CliaError):
-            verbs[verb]()
+        verbs[verb]()  # recorded: other machines have it
         shutil.rmtree(lock)
         cid = machine_one.commit_with_trace(name, "finding", changes={"next.txt": b"1"})
         assert (at_hub(hub)[HEADS + name], RECORDS + name in at_hub(hub)) == (cid, True)
@@ -191,6 +189,32 @@ def test_a_hub_that_returns_during_a_spawn_gets_all_or_nothing(tmp_path: Path, h
             assert (owed(machine_one), machine_one.hub.status().owed) == ([], ())
 
 
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("with_trace", [False, True])
+def test_a_repeated_call_finds_the_commit_that_only_the_hub_had(tmp_path: Path, hub: Hub, with_trace: bool) -> None:
+    lock, notices = tmp_path / "one/.git" / f"{HEADS}scout.lock", list[str]()
+    with machine(tmp_path / "one", hub) as machine_one:
+        machine_one.spawn("scout", BRIEFING)
+        machine_one.trace("scout", "console", "typed")
+
+    def lock_ref(step: str) -> None:
+        if step == "hub-moved":
+            lock.touch()
+
+    with opened(tmp_path / "one", reached=lock_ref, notify=notices.append) as machine_one:
+        base = machine_one.head("scout")
+        verb = machine_one.commit_with_trace if with_trace else machine_one.commit
+        commit = verb("scout", "finding", changes={"a": b"1"}, base=base)
+        assert (machine_one.head("scout"), at_hub(hub)[HEADS + "scout"]) == (base, commit)
+        assert [notice.partition(" (")[0] for notice in notices] == ["recorded at the hub, but not here yet"]
+        lock.unlink()
+    with opened(tmp_path / "one") as machine_one:
+        verb = machine_one.commit_with_trace if with_trace else machine_one.commit
+        assert verb("scout", "finding", changes={"a": b"1"}, base=base) == commit == machine_one.head("scout")
+        assert (machine_one.traces.of(commit) is not None, machine_one.traces.pending("scout") == []) == (with_trace, with_trace)
+        assert machine_one.show(work(machine_one, "scout", "next")).parents == (commit,)
+
+
 # Unpublished work
 
 
@@ -211,6 +235,31 @@ def test_an_agent_refused_by_the_hub_does_not_block_others(tmp_path: Path, hub: 
         hook.unlink()
         machine_one.hub.sync()
         assert (at_hub(hub)[HEADS + "big"], owed(machine_one)) == (cid, [])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_stale_lock_at_the_hub_holds_back_one_agent_and_no_other(
+    tmp_path: Path, hub: Hub, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_hub, "TRIES", 2)
+    with machine(tmp_path / "one", hub, store) as machine_one, machine(tmp_path / "two", hub, store) as machine_two:
+        names = ("ann", "bob", "zed")
+        for name in names:
+            machine_one.spawn(name, BRIEFING)
+        with away(hub):
+            cids = {name: work(machine_one, name, "away") for name in names}
+        lock = hub.repository / f"{HEADS}bob.lock"
+        lock.touch()
+        machine_one.hub.sync()
+        assert owed(machine_one) == ["bob"]
+        assert at_hub(hub)[HEADS + "zed"] == cids["zed"]
+        assert machine_two.hub.elsewhere(names) == {"bob"}, "nobody is asked to abandon the work of others"
+        assert machine_two.hub.status().away_since is None
+        assert machine_two.show(work(machine_two, "zed", "there")).parents == (cids["zed"],)
+        assert machine_one.show(work(machine_one, "bob", "here")).parents == (cids["bob"],)
+        lock.unlink()
+        machine_one.hub.sync()
+        assert (owed(machine_one), machine_two.hub.elsewhere(names)) == ([], frozenset())
 
 
 def test_if_one_unpublished_agent_loses_a_race_the_others_are_published(tmp_path: Path, hub: Hub) -> None:

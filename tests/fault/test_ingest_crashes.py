@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -195,6 +196,7 @@ def test_changes_of_people_before_a_prompt_stay_theirs_if_ingest_is_killed(tmp_p
     hook(root, "Stop")
     ingest_at(root)
     (root / "mine.txt").write_text("mine\n")
+    (root / "README.md").write_text("people\nmine\n")
     hook(root, "UserPromptSubmit", prompt="Write.", prompt_id="p")
     assert_killed(partial(ingest_at, root, CrashHook(CrashPoint("baseline-recorded", 1), armed=True)))
     hook(root, "PreToolUse", tool_name="Bash", tool_use_id="t", tool_input={"command": "make"})
@@ -203,5 +205,36 @@ def test_changes_of_people_before_a_prompt_stay_theirs_if_ingest_is_killed(tmp_p
     ingest_at(root)
     with clia.open(root, settings=settings()) as space:
         (agent,) = space.agents()
-        assert [line.agent for path in ("mine.txt", "made.txt") for line in space.blame(agent, path)] == [None, agent]
+        assert set(space.files(agent)) == {"README.md", "made.txt"}
+        assert [line.agent for path in ("README.md", "made.txt") for line in space.blame(agent, path)] == [None, None, agent]
         check_sound(root, space)
+
+
+def test_lines_that_a_session_found_in_untracked_files_stay_theirs_if_ingest_is_killed(tmp_path: Path) -> None:
+    """Ingest is killed at its first step, the next at its second, and so on, until one ends. The files that it found stay out."""
+    root = new_space(tmp_path / "space")
+    (root / "notes.txt").write_text("mine\n")
+    (root / ".env").write_text("TOKEN=correct-horse-7\n")
+    hook(root, "SessionStart", source="startup")
+    hook(root, "UserPromptSubmit", prompt="Write.", prompt_id="p")
+    ingest_at(root)
+    (root / "notes.txt").write_text("mine\nthe tool's\n")
+    (root / "made.txt").write_text("made\n")
+    (root / "key.txt").write_text("ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5\n")
+    hook(root, "Stop")
+    deaths = 0
+    while not survives(root, deaths + 1):
+        deaths += 1
+    assert deaths >= 8
+    with clia.open(root, settings=settings()) as space:
+        (agent,) = space.agents()
+        assert set(space.files(agent)) == {"README.md", "made.txt", "notes.txt"}
+        assert [line.agent for line in space.blame(agent, "notes.txt")] == [None, agent]
+        subjects = [commit.subject for commit in space.log(agent) if commit.agent == agent]
+        assert sorted(subjects)[:2] == ["Write.", "spawn: claude-code session abcdef12"], subjects
+        check_sound(root, space)
+    words = ["git", "cat-file", "--batch-all-objects", "--batch"]
+    everything = subprocess.run(words, cwd=root, capture_output=True, check=True).stdout
+    assert b"correct-horse-7" not in everything
+    assert b"aB3dE5fG7hI9" not in everything
+    assert not list((root / ".git/clia/staging").iterdir())

@@ -376,17 +376,17 @@ def test_forges_on_two_machines_share_everything(tmp_path: Path, postgres_addres
         forge_one, two = (
             stack.enter_context(ForgeProcess(machines.root(name), "--store", store, env=env)) for name in ("one", "two")
         )
-        first, second = Api(forge_one.address, token), Api(two.address, token)
+        first, second, second_pages = Api(forge_one.address, token), Api(two.address, token), Api(two.pages)
         cookie = logged_in(forge_one)
-        assert [Api(forge.address)("GET", "/s/repo/inbox", cookie=cookie).status for forge in (forge_one, two)] == [200, 200]
+        assert [Api(forge.pages)("GET", "/s/repo/inbox", cookie=cookie).status for forge in (forge_one, two)] == [200, 200]
         with second.events() as stream:
             request = first.ask()
             stream.until(lambda event: event.name == "change" and event.data.get("asked") == [request["id"]])
-            assert request["id"] in second("GET", "/s/repo/inbox", cookie=cookie).text
+            assert request["id"] in second_pages("GET", "/s/repo/inbox", cookie=cookie).text
             cid = first.decide(request).json()["cid"]
             stream.decision(cid)
         assert second.done("GET", "/api/v1/spaces/repo/pending")["items"] == []
-        eventually(lambda: second("GET", f"/s/repo/commits/{cid}", cookie=cookie).status == 200)
+        eventually(lambda: second_pages("GET", f"/s/repo/commits/{cid}", cookie=cookie).status == 200)
         eventually(lambda: len(delivered) >= 2)
         eventually(lock_moves(store, space))
         for api in (first, second, first):
@@ -398,6 +398,6 @@ def test_forges_on_two_machines_share_everything(tmp_path: Path, postgres_addres
 
 def logged_in(forge: ForgeProcess) -> str:
     key = forge.said["link"].partition("?key=")[2]
-    answer = Api(forge.address)("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
+    answer = Api(forge.pages)("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
     assert answer.status == 303
     return answer.headers["set-cookie"].partition(";")[0]

@@ -14,6 +14,7 @@ from clia.git import refs as git_refs
 from clia.store import private_files
 from clia.store.private_files import FileLocks
 from clia.testing import components
+from clia.trust import move_log
 from support import git
 from support.crashes import FORK, result_of, started
 from support.space_driver import BRIEFING, settings
@@ -103,7 +104,7 @@ def test_two_landings_on_one_branch_both_succeed_although_one_is_stopped_in_betw
         assert os.WIFSTOPPED(status)
         second, second_pipe = started(lambda: land(root, "rival", settings()))
         assert not second_pipe.poll(1.5), "the second must wait while the first one is alive"
-        assert space.find("main") in (tip, space.head("scout"))
+        assert space.find("main") == tip or space.show("main").landed == "scout"
     finally:
         os.kill(first.pid, signal.SIGCONT)
     result_of(first, first_pipe)
@@ -253,6 +254,7 @@ def test_the_lock_of_a_stopped_process_of_clia_is_not_broken(
 
 
 def test_a_waiting_verb_says_who_holds_the_agent_and_gives_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (private_files.NOTICE_SECONDS, private_files.LOCK_SECONDS) == (5, 300)  # as documented
     git("config", "clia.lockSeconds", "1", cwd=root)
     monkeypatch.setattr(private_files, "NOTICE_SECONDS", 0.1)
     notices: list[str] = []
@@ -274,3 +276,24 @@ def test_a_waiting_verb_says_who_holds_the_agent_and_gives_up(root: Path, monkey
     with clia.open(root, settings=settings()) as space:
         space.commit("scout", "finding", changes={"b": b"2"})
         assert [commit.kind for commit in space.log("scout", own=True)].count("finding") == 2
+
+
+def test_a_stopped_process_that_holds_the_log_of_moves_stops_nobody(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(move_log, "LOCK_SECONDS", 0.2)
+    notices, cid = list[str](), ""
+    with FileLocks(str(root / ".git/clia/signing")).hold("@log"):
+        for number in range(2):  # the second finds the note of the first when it opens the space
+            with clia.open(root, settings=settings(notify=notices.append)) as space:
+                cid = space.commit("scout", "finding", changes={"b": b"%d" % number})
+    said = "recorded, but not in the log yet (the lock '@log' is busy, held by "
+    assert [notice[: len(said)] for notice in notices] == [said, said]
+    assert cid
+    assert cid not in logged(root)
+    with clia.open(root, settings=settings(notify=notices.append)) as space:
+        assert cid in logged(root)
+        assert space.verify().clean
+    assert len(notices) == 2
+
+
+def logged(root: Path) -> str:
+    return git("log", "--format=%B", "--glob=refs/clia/log/*", cwd=root)

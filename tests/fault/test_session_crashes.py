@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.space.envelope import STEPS
+from clia.trust.move_log import STEPS as LOG_STEPS
 from support.crashes import apart
 from support.session_crashes import crash_at_each_point, crash_each_recovery, race_twice, steps_by_verb
 from support.session_driver import SessionTemplate, make_template, postgres_or_fail
@@ -15,15 +16,25 @@ from support.session_verbs import VERBS
 if TYPE_CHECKING:
     from pathlib import Path
 
-ENDING = ("decide that ends", "resume that ends", "fork", "fork at a commit", "decide", "cancel")
+ENDING = ("decide that ends", "resume that ends", "fork", "fork at a commit", "decide", "cancel", "retry")
 
-NAMED = [*STEPS, "engine-ran", "ref-locked"]
+NAMED = [*STEPS, "engine-ran", "ref-locked", *LOG_STEPS]
 """All named steps."""
 AROUND_THE_STORE = ["engine-ran", "intent-recorded", "committed", "notes-bound", "finished"]
 """The steps at which the store makes a difference."""
 
 
-ALIKE = ("give up", "give up that ends", "decide on a question", "ask", "define", "commit", "commit with trace")
+ALIKE = (
+    "resume one of many",
+    "decide one of many",
+    "give up",
+    "give up that ends",
+    "decide on a question",
+    "ask",
+    "define",
+    "commit",
+    "commit with trace",
+)
 """Verbs whose steps in the store are those of other verbs."""
 
 

@@ -83,8 +83,10 @@ def commit_on_head(writer: Writer, name: str, path: str, text: str) -> None:
 
 
 def run_git_maintenance(load: SpaceLoad, stop: Any, rounds: Any) -> None:
-    """Repeat ``git gc`` with its usual grace period, and ``git pack-refs``."""
+    """Repeat ``git gc`` with its usual grace period, ``git pack-refs``, and put agents away, as upkeep does with idle ones."""
     while not stop.is_set():
+        with load.open() as space:
+            space.local.put_away(space.agents())
         for words in (["gc", "--quiet"], ["pack-refs", "--all"]):
             # If a writer holds a lock that git needs, git leaves it for the next time.
             result = subprocess.run(["git", *words], cwd=load.root, capture_output=True, check=False)

@@ -667,4 +667,4 @@ def test_a_missing_postgres_driver_is_reported_with_the_command_to_install() -> 
         "except StoreError as err: print(err.code, *err.hints)\n"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "store-extra-missing pip install 'clia[postgres]'\n"
+    assert result.stdout == "store-extra-missing pip install 'clia-agents[postgres]'\n"

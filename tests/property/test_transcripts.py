@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.capture import claude_code
 from clia.capture.events import PROMPT, SAID, ToolEvent, digest, small
+from clia.capture.tools import claude_code
 from clia.capture.transcripts import TranscriptCursor, hook_key, read_events
 
 _TEXTS = st.sampled_from(["Done.", " Done. ", "go on", "I look.", "[Request interrupted by user]", "ä\n\nb"])

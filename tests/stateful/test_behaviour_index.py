@@ -109,7 +109,7 @@ def test_a_clone_without_events_and_notes_counts_commits_only(walked: Path, tmp_
             assert (stat.outcomes, stat.commits) == (complete[stat.cid].outcomes, complete[stat.cid].commits)
             assert (stat.sessions, stat.landed, stat.reverted, stat.trace, stat.tokens) == ({}, 0, 0, {}, {})
         assert rebuilt(space) == observations
-        git("fetch", "-q", "origin", "refs/clia/events/*:refs/clia/events/*", "refs/notes/clia/*:refs/notes/clia/*", cwd=clone)
+        git("fetch", "-q", "origin", "refs/clia/*:refs/clia/*", "refs/notes/clia/*:refs/notes/clia/*", cwd=clone)
         assert as_text(space) == _observed_at(walked)[1]
 
 

@@ -15,7 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 import clia
 from clia.errors import CliaError, StaleRequest
+from clia.sessions import request_rows
 from clia.sessions.records import SNAPSHOT
+from clia.sessions.request_rows import INLINE_MAX
 from support.session_driver import check_sessions
 from support.session_model import ASK, CHOICES, SOURCES, Agent, ModelAnswer, Run, RunState, state_of, values
 
@@ -54,11 +56,17 @@ class SessionMachine(RuleBasedStateMachine):
         self.random_values: dict[tuple[int, tuple[ModelAnswer, ...]], Any] = {}
 
     def teardown(self) -> None:
+        try:
+            self.check_all()
+        finally:
+            request_rows.INLINE_MAX = INLINE_MAX
+        self.space.close()
+        shutil.rmtree(self.directory)
+
+    def check_all(self) -> None:
         report = self.space.verify()
         assert report.clean, report.findings
         check_sessions(self.space, store_was_lost=self.lost)
-        self.space.close()
-        shutil.rmtree(self.directory)
 
     def reached(self, step: str) -> None:
         self.seen.append(step)
@@ -104,8 +112,10 @@ class SessionMachine(RuleBasedStateMachine):
 
     # Verbs
 
-    @initialize()
-    def flows_and_agents(self) -> None:
+    @initialize(inline=st.sampled_from([INLINE_MAX, 1]))
+    def flows_and_agents(self, inline: int) -> None:
+        """``inline``: how many pending requests a session's row holds; with more, each has its own row."""
+        request_rows.INLINE_MAX = inline
         for name, source in SOURCES.items():
             self.space.define(name, source)
         for name in NAMES[:2]:

@@ -336,7 +336,7 @@ class SpaceMachine(RuleBasedStateMachine):
             verb = self.space.commit_with_trace if traced else self.space.commit
             base = self.model.own[name][-2] if len(self.model.own[name]) > 1 else GONE
             with self.refused("stale-ref") as caught:
-                verb(name, "finding", full, base=base)
+                verb(name, "finding", full, base=base, message="on a head of the past")  # it repeats no commit
             assert (caught.value.fields["expected"], caught.value.fields["actual"]) == (base, self.model.heads[name])
 
     def changed(self, name: str, delta: dict[str, bytes | None]) -> Files | str:
@@ -493,7 +493,9 @@ class SpaceMachine(RuleBasedStateMachine):
             if landing[0] == ref and landing[3] == "squash" and landing[1] in model.past(tip)
         )
         expected = model.merge(tip, head, next(squashed, None))
-        result = self.space.land(name, onto, squash, no_ff=no_ff)
+        fast_forward = tip in model.past(head) and not no_ff
+        how = "squash" if squash else "fast-forward" if fast_forward else "merge"
+        result = self.space.land(name, onto, how=how)
         if head in model.past(tip) or last_landed == head:
             assert result == UpToDate(tip)
             return
@@ -503,8 +505,7 @@ class SpaceMachine(RuleBasedStateMachine):
             return
         assert isinstance(result, Landed)
         assert expected is None or not expected.conflicts
-        fast_forward = tip in model.past(head) and not no_ff
-        assert result.how == ("squash" if squash else "fast-forward" if fast_forward else "merge")
+        assert result.how == how
         if result.how == "fast-forward":
             assert result.cid == head
         else:

@@ -106,7 +106,8 @@ def installed(*words: str, cwd: str | Path | None = None, env: dict[str, str] | 
 
 def _users(env: dict[str, str] | None) -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
-    return inherited | {"COLUMNS": "100", "NO_COLOR": "1"} | (env or {})
+    person = {"GIT_COMMITTER_NAME": "Tess", "GIT_COMMITTER_EMAIL": "tess@example.org"}
+    return inherited | person | {"COLUMNS": "100", "NO_COLOR": "1"} | (env or {})
 
 
 def _as_text(written: bytes) -> str:

@@ -38,7 +38,7 @@ def put_away_one_by_one(space: clia.Space) -> None:
 
 
 def join_packs(space: clia.Space) -> None:
-    archive.MANY = 2
+    archive.FEW = 1
     components(space).archiving.join_packs()
 
 
@@ -53,7 +53,7 @@ ACTIONS: Mapping[str, tuple[Callable[[clia.Space], None], Callable[[clia.Space],
 
 def refs_of(space: clia.Space) -> dict[str, str]:
     refs = dict(components(space).git.refs.under("refs/"))
-    refs.pop("refs/clia/bases", None)
+    refs.pop("refs/clia-local/bases", None)
     return refs
 
 

@@ -182,8 +182,8 @@ class Walk:
 
     def land(self) -> None:
         squash = self.chance.random() < 0.4
-        no_ff = self.chance.random() < 0.5
-        self.space.land(self.agent(), self.chance.choice(["main", "main", "side"]), squash=squash, no_ff=no_ff)
+        how = "squash" if squash else self.chance.choice(["merge", "fast-forward"])
+        self.space.land(self.agent(), self.chance.choice(["main", "main", "side"]), how=how)
 
     def revert(self) -> None:
         """With plain git, of a recent commit on the branch, which may be a revert itself."""

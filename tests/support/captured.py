@@ -135,6 +135,15 @@ def hook(root: Path, name: str, session: str = "abcdef12-9", **more: Any) -> str
     return put(root, json.dumps(body).encode())
 
 
+def later_file_time(root: Path) -> None:
+    """Wait until the file system gives a new file a later time than the existing ones have."""
+    file = root / ".git" / "file-time"
+    file.touch()
+    first = file.stat().st_ctime_ns
+    while file.stat().st_ctime_ns == first:
+        file.chmod(0o600)
+
+
 def waiting(root: Path) -> list[str]:
     """The ids of the events in the spool."""
     return sorted(os.fsdecode(name) for name in _names(spool.spool_of(os.fsencode(common_dir(root)))))

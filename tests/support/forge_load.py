@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 @contextmanager
 def served(place: Path, *words: str) -> Iterator[str]:
-    """Run a forge in a separate process; yield its address."""
+    """Run a forge in a separate process; yield its address for programs."""
     command = [str(PROGRAM), "serve", "--port", "0", "--json", "--quiet", "--path", str(place), *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -66,7 +66,7 @@ def served(place: Path, *words: str) -> Iterator[str]:
             if not line:
                 raise RuntimeError(f"the forge ended with {process.wait()}")
             text += line
-        yield json.loads(text)["address"]
+        yield json.loads(text)["api"]
     finally:
         process.terminate()
         process.wait(timeout=30)

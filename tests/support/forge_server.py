@@ -41,7 +41,7 @@ class Api:
     """Calls the API of a forge with a token, or without one; each call has its own connection."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
-        self.host = address.removeprefix("http://")
+        self.host = address.removeprefix("http://")  # as requests name it
         self.token = token
 
     def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> HttpAnswer:
@@ -51,7 +51,7 @@ class Api:
         if content is not None and not isinstance(body, bytes):
             named.setdefault("content-type", "application/json")
         with closing_connection(self.host) as connection:
-            connection.request(method, path, content, self.headers() | named)
+            connection.request(method, path, content, self.headers() | {"host": self.host} | named)
             answer = connection.getresponse()
             received = {key.lower(): value for key, value in answer.getheaders()}
             endless = received.get("content-type", "").startswith("text/event-stream")
@@ -76,7 +76,11 @@ class Api:
         """An open stream, whose greeting has arrived."""
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         with closing_connection(self.host) as connection:
-            connection.request("GET", path, headers=self.headers() | named | ({} if after is None else {"Last-Event-ID": after}))
+            connection.request(
+                "GET",
+                path,
+                headers=self.headers() | {"host": self.host} | named | ({} if after is None else {"Last-Event-ID": after}),
+            )
             answer = connection.getresponse()
             assert answer.status == 200, (answer.status, answer.read())
             stream = Events(answer)
@@ -89,7 +93,8 @@ class Api:
 
 @contextmanager
 def closing_connection(host: str) -> Iterator[HTTPConnection]:
-    connection = HTTPConnection(host, timeout=PATIENCE)
+    name, colon, port = host.rpartition(":")  # names below localhost are this machine, but not every system resolves them
+    connection = HTTPConnection(f"127.0.0.1:{port}" if colon and name.endswith(".localhost") else host, timeout=PATIENCE)
     try:
         yield connection
     finally:
@@ -213,7 +218,8 @@ class ForgeProcess:
             assert line, (self.process.wait(), self.log())
             text += line
         self.said: dict[str, Any] = json.loads(text)
-        self.address: str = self.said["address"]
+        self.address: str = self.said["api"]
+        self.pages: str = self.said["address"]  # the address for browsers
 
     @property
     def port(self) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENTER, ESCAPE, INTERRUPT = "\r", "\x1b", "\x03"
+_CLEAR_LINE = "\x15"
 _ROWS, _COLUMNS = 50, 160
 _PAUSE, _PATIENCE = 0.05, 15.0
 # What programs ask a terminal, and what an ordinary one answers.
@@ -92,11 +93,12 @@ class FullScreen:
         """Type a line and press Enter, until it is taken. A program that starts may drop keys, or take Enter for pasted text."""
         seen = len(self.shown)
         typed = "".join(text.split())
-        end = time.monotonic() + self._deadline
+        end, clear = time.monotonic() + self._deadline, ""
         while not taken():
             assert time.monotonic() < end, f"{text!r} was not taken: {self.shown[-3000:]}"
             if typed not in self.shown[seen:]:
-                self.press(text)
+                self.press(clear + text)
+                clear = _CLEAR_LINE  # a slow program may read the first text later
                 self.wait_until(lambda: typed in self.shown[seen:], "echo", _PATIENCE)
             else:
                 self.press(ENTER)

@@ -6,14 +6,14 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clia.capture import hook_health, hook_settings
 from clia.capture import spool as hook_spool
-from clia.capture.hook_tools import TOOLS, CliaProgram
+from clia.capture.installation import hook_health, hook_settings
+from clia.capture.installation.hook_tools import TOOLS, CliaProgram
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.capture.hook_health import HookFinding, HooksHealth
+    from clia.capture.installation.hook_health import HookFinding, HooksHealth
 
 
 GUARD = "command -v clia >/dev/null 2>&1 || exit 0; "

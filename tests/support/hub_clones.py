@@ -78,7 +78,7 @@ def sharing(root: Path, hub: Hub, heads: str = BRANCHES, seconds: float = SECOND
         parts.handle, parts.command, parts.refs, RemoteHubOptions("hub", heads, seconds, str(root / ".git/hub-away"))
     )
     unpublished = RecordedWork()
-    refs = HubRefs(remote, GitGraph(parts.handle, parts.objects), unpublished, lambda _: None)
+    refs = HubRefs(remote, GitGraph(parts.handle, parts.objects), unpublished, lambda _: None, lambda _: None)
     return Clone(root, parts.objects, refs, unpublished, remote)
 
 

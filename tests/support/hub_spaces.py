@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import clia
 from clia.facade.config import Config
+from clia.facade.setup import set_up
+from clia.hub.joining import HubTarget
+from clia.hub.model import BRANCHES
 from support import git
 from support.effects import QUICK, worker_for
 from support.space_driver import settings
@@ -30,7 +33,8 @@ ONCE = QUICK._replace(attempts=1, backoff_seconds=0.01, backoff_max_seconds=0.02
 
 
 def machine(root: Path, hub: Hub, store: str | None = None, **more: Any) -> clia.Space:
-    return clia.init(root, settings=settings(store=store, **more), hub=hub.url)
+    """The space of a machine; the hub keeps heads as branches."""
+    return set_up(root, settings=settings(store=store, **more), hub=HubTarget(hub.url, BRANCHES)).space
 
 
 def opened(root: Path, store: str | None = None, **more: Any) -> clia.Space:

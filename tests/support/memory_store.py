@@ -189,6 +189,15 @@ class _Values:
         values[key] = version, None
         return text is not None
 
+    def discard(self, prefix: str) -> None:
+        values = self._guard.writable_state.values
+        validation.check_name(prefix)
+        for key in [key for key in values if key.startswith(prefix)]:
+            del values[key]
+
+    def each(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        return iter(self.scan(prefix))
+
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         values = self._guard.state.values
         validation.check_name(prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -19,8 +20,24 @@ class Server:
         self.directory = directory
         self.url = f"postgresql://clia@/postgres?host={directory}"
 
-    def stop(self) -> None:
-        self._control("stop", "-m", "fast")
+    def stop(self, mode: str = "fast") -> None:
+        self._control("stop", "-m", mode)
+
+    def save(self, name: str) -> None:
+        """Stop the server, copy its files, and start it again."""
+        self.stop()
+        self._copy("data", name)
+        self.start()
+
+    def put_back(self, name: str) -> None:
+        """Replace the server's files by a copy, as a restored snapshot of its machine does."""
+        self.stop("immediate")
+        self._copy(name, "data")
+        self.start()
+
+    def _copy(self, name: str, to: str) -> None:
+        shutil.rmtree(f"{self.directory}/{to}", ignore_errors=True)
+        subprocess.run(["cp", "-a", f"{self.directory}/{name}", f"{self.directory}/{to}"], check=True)
 
     def start(self, more: str = "") -> None:
         self._control("start", "-l", f"{self.directory}/log", "-o", f"{postgres.SETTINGS} -k {self.directory} {more}")

@@ -24,10 +24,11 @@ def run(
     agent: str = "scout",
     environment: Mapping[str, str] | None = None,
     approve: Callable[[str], bool] = lambda _: False,
+    tell: Callable[[str], None] = lambda _: None,
     **options: Any,
 ) -> RunReport:
     """Run a program with /dev/null as the user's terminal."""
     with open(os.devnull, "r+b", 0) as null:
         user = UserStreams(null.fileno(), null.fileno(), null.fileno(), False, no_signals)
-        world = RunEnvironment(user, environment or os.environ, lambda _: None, approve=approve, secret=SECRET)
+        world = RunEnvironment(user, environment or os.environ, tell, approve=approve, secret=SECRET)
         return run_program(space, RunOptions(agent, words, **options), world)

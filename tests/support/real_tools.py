@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia as library
+from clia.users.service import users_of
 from support import git
+from support.forge_server import PERSON, Api, ForgeProcess
 from support.space_driver import settings
 
 if TYPE_CHECKING:
@@ -111,14 +113,10 @@ class Computer:
         self.clia("ingest")
         return read_record(self.root)
 
-    def wait_for_question(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """The question that an agent asks while the program runs."""
-        end = time.monotonic() + DEADLINE
-        while not (questions := json.loads(self.clia("inbox", "--json"))):
-            assert process.poll() is None, finish(process)
-            assert time.monotonic() < end
-        question: dict[str, Any] = questions[0]
-        return question
+    def sessions(self) -> int:
+        """The number of sessions that hooks have recorded."""
+        with library.open(self.root, settings=settings()) as space:
+            return sum(not captured.sub for captured in space.captures.sessions())
 
     def wait_for(self, condition: Callable[[Record], bool]) -> Record:
         """Ingest until the record is as expected."""
@@ -126,6 +124,42 @@ class Computer:
         while not condition(record := self.record()):
             assert time.monotonic() < end, record
         return record
+
+
+class Forge(NamedTuple):
+    """The forge of a computer's space, and a person who answers questions in it."""
+
+    api: Api
+
+    def questions(self) -> list[dict[str, Any]]:
+        """What people have not answered, the oldest first."""
+        questions: list[dict[str, Any]] = self.api.done("GET", "/api/v1/spaces/shop/pending")["items"]
+        return questions
+
+    def wait_for_questions(self, *processes: subprocess.Popen[str]) -> list[dict[str, Any]]:
+        """The questions that agents ask while their programs run, one each."""
+        end = time.monotonic() + DEADLINE
+        while len(questions := self.questions()) < len(processes):
+            for process in processes:
+                assert process.poll() is None, finish(process)
+            assert time.monotonic() < end
+            time.sleep(0.1)  # the forge limits the requests of a minute
+        return questions
+
+    def answer(self, question: dict[str, Any], value: str) -> None:
+        answer = self.api.decide(question, value, space="shop")
+        assert answer.status == 200, answer
+
+
+@contextmanager
+def serving(computer: Computer) -> Iterator[Forge]:
+    """A forge for the space of a computer."""
+    with library.open(computer.root, settings=settings()) as space:
+        users = users_of(space)
+        users.add("tess", "admin", *PERSON)
+        token = users.make_token("tess")[0]
+    with ForgeProcess(computer.root) as process:
+        yield Forge(Api(process.address, token))
 
 
 def finish(process: subprocess.Popen[str]) -> Ended:
@@ -236,7 +270,9 @@ class PersonalState(NamedTuple):
 def personal_state(root: Path) -> PersonalState:
     """What capture must not change: HEAD, branches, tags, stash, index and configuration."""
     refs = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=root).splitlines()
-    own = "\n".join(ref for ref in refs if not ref.startswith(("refs/heads/agents/", "refs/clia/", "refs/notes/clia/")))
+    own = "\n".join(
+        ref for ref in refs if not ref.startswith(("refs/heads/agents/", "refs/clia/", "refs/clia-local/", "refs/notes/clia/"))
+    )
     head = git("rev-parse", "--symbolic-full-name", "HEAD", cwd=root) + git("rev-parse", "HEAD", cwd=root)
     return PersonalState(head, own, git("ls-files", "--stage", cwd=root), (root / ".git/config").read_text())
 
@@ -257,3 +293,13 @@ def untouched(root: Path, created: str = "") -> Iterator[None]:
 
 def json_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def write_rules(computer: Computer, *rules: dict[str, Any]) -> None:
+    """State the rules in the root directives, which hold for every agent."""
+    home = computer.root / ".clia" / "agents" / "root"
+    home.mkdir(parents=True)
+    document = {"slug": "root", "guardrails": [{"text": "A person decides about deploys.", "rules": list(rules)}]}
+    (home / "root@shop.agent.triad.json").write_text(json.dumps(document))
+    for command in (["add", "--all"], ["commit", "--quiet", "--message=Rules"]):
+        assert computer.run(["git", *command]).code == 0

@@ -234,7 +234,7 @@ def verbs_refused_without_permissions(root: str) -> None:
     become_nobody()
     with SessionCrashSpace(Path(root), Paper(os.devnull)).open("victim") as space:
         assert space.session("scout").resumes == [1, 1, 1]
-        assert len(space.pending()) == 5
+        assert {request.agent for request in space.pending()} == {"asker", "chair", "closer", "crowd", "judge", "scout"}
         for name, verb in VERBS.items():
             try:
                 verb.act(space)

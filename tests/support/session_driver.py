@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 import clia
-from clia.sessions import records
+from clia.sessions import records, request_rows
 from clia.sessions.checkpoints import Checkpoints
-from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
+from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, RETRIED, SNAPSHOT
 from clia.space.events import read_events
 from clia.store.interface import FEED
 from clia.testing import components
@@ -54,9 +54,20 @@ def main(input):
         verdicts.append(request("human", {"question": question, "total": total, "choices": input["choices"]}))
     return {"total": total, "verdicts": verdicts}
 """
+MANY = """\
+import asyncio
+
+async def main(input):
+    works = [request("work", {"number": number}) for number in range(input)]
+    question = request("human", {"question": "Which one?", "choices": ["tess", "victim", "second", "next", "fine"]})
+    *numbers, verdict = await asyncio.gather(*works, question)
+    return {"total": sum(numbers), "verdict": verdict}
+"""
+"""Waits for enough requests that each has a row of its own."""
 STRICT = 'def main(input):\n    return request("work", {"only": input})\n'
+NUMBER = 'def main(input):\n    return int(request("work", {"only": input}))\n'
 AT_ONCE = "def main(input):\n    return [input, input]\n"
-FLOWS = {"sum": SUM, "strict": STRICT, "at-once": AT_ONCE}
+FLOWS = {"sum": SUM, "strict": STRICT, "at-once": AT_ONCE, "many": MANY, "number": NUMBER}
 AT_TWO = "after two answers"
 """The message of scout's commit that has a checkpoint after two answers."""
 
@@ -118,7 +129,7 @@ def make_template(home: str, address: str | None = None) -> None:
     with clia.init(root, settings=settings(store=store, person=("tess", "tess@example.org"))) as space:
         for flow, source in FLOWS.items():
             space.define(flow, source)
-        for name in ("idle", "scout", "closer", "judge", "chair", "asker"):
+        for name in ("idle", "scout", "closer", "judge", "chair", "asker", "crowd", "broken"):
             space.spawn(name, BRIEFING)
         space.start("scout", "sum", {"times": 5, "choices": CHOICES})
         for number in range(3):
@@ -131,6 +142,9 @@ def make_template(home: str, address: str | None = None) -> None:
             space.resume(name, WORTH["tess"])
         space.decide("chair", "tess", "so far so good")
         space.ask("asker", {"question": "May I?", "choices": CHOICES})
+        space.start("crowd", "many", request_rows.INLINE_MAX + 1)
+        space.start("broken", "number")
+        space.resume("broken", "not a number")
 
 
 def postgres_or_fail() -> str:
@@ -220,7 +234,8 @@ class Recorded(NamedTuple):
         assert row["done"] == len(self.journal.resumes)
         calls = [resume.call for resume in self.journal.resumes]
         assert len(set(calls)) == len(calls), "a request was answered twice"
-        over = [body for body in bodies if body["event"] == OVER]
+        since_retry = bodies[max((number for number, body in enumerate(bodies) if body["event"] == RETRIED), default=0) :]
+        over = [body for body in since_retry if body["event"] == OVER]
         assert over == ([] if self.live else bodies[-1:])
         assert (row["status"] == "suspended") == self.live == bool(row["pending"])
         if not self.live:
@@ -254,7 +269,18 @@ class Recorded(NamedTuple):
             checkpoint = parse(components(space).core.objects.blob(note))
             assert checkpoint is not None
             copied = checkpoint["done"]
-        return int(1 + self.row["done"] - copied + (self.row["status"] in ("cancelled", "diverged")))
+        dropped = len(self.given()) - self.row["done"]  # answers before a retry
+        return int(1 + self.row["done"] - copied + (self.row["status"] in ("cancelled", "diverged")) + 2 * dropped)
+
+    def given(self) -> list[records.Resumed]:
+        """Every answer, also those that a retry dropped."""
+        return records.resumes_in([entry for entry in self.entries if entry.body["event"] != RETRIED], "")
+
+    def ends(self) -> Iterator[tuple[str, str, int]]:
+        """The session, the status and the number of answers of each end; a retried session may have several."""
+        for number, entry in enumerate(self.entries):
+            if entry.body["event"] == OVER:
+                yield self.session, entry.body["status"], len(records.resumes_in(self.entries[:number], ""))
 
 
 def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
@@ -264,7 +290,11 @@ def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
             entries = view.streams.read(records.stream(agent, session))
             journal = records.read_journal(view, agent, session)
             has_snapshot = view.values.get(records.key(SNAPSHOT, agent, session)) is not None
-            yield Recorded(agent, session, prefix == LIVE, row, entries, journal, has_snapshot)
+            whole = request_rows.complete(view.values, agent, session, row)
+            yield Recorded(agent, session, prefix == LIVE, whole, entries, journal, has_snapshot)
+    rows = [records.split(key.rpartition("/")[0]) for key, _ in view.values.scan(f"{records.REQUEST}{agent}/")]
+    of_many = [records.split(key) for key, row in view.values.scan(f"{LIVE}{agent}/") if request_rows.has_own_rows(row)]
+    assert set(rows) == set(of_many), "requests have rows only while their session has many"
 
 
 def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool) -> None:
@@ -311,12 +341,11 @@ def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], se
 
 
 def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
-    """Check that each end is one event in git, and that no live session has one."""
+    """Check that each end is one event in git, and that a live session has none since it was retried."""
     tip = components(space).core.refs.get(names.events(agent))
     events = [] if tip is None else [dict(event.body) for event in read_events(components(space).core, tip)]
     ends = [(event["session"], event["status"], event["resumes"]) for event in events if event.get("event") == "session-ended"]
-    ended = [session for session in sessions if not session.live and not session.session.startswith(ASK)]
-    assert sorted(ends) == sorted((session.session, session.row["status"], session.row["done"]) for session in ended)
+    assert sorted(ends) == sorted(end for session in sessions if not session.session.startswith(ASK) for end in session.ends())
 
 
 def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
@@ -337,10 +366,11 @@ def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
         for body in steps:
             answered = body.get("answered", {}).get("request")
             assert answered in (None, *waited)
-            waits = {request["id"] for request in body["waits"]}
-            assert waits == (waited - {answered} | set(body["asked"]) if body["status"] == "suspended" else set())
-            waited = waits
-        expected = [(f"{session.session}.{resume.call}", resume.by, resume.decision) for resume in session.journal.resumes]
+            waited = waited - {answered} | set(body["asked"]) if body["status"] == "suspended" else set()
+            listed = set(body["asked"]) if len(waited) > request_rows.INLINE_MAX else waited
+            assert {request["id"] for request in body["waits"]} == listed
+            assert body.get("more", 0) == len(waited) - len(listed)
+        expected = [(f"{session.session}.{resume.call}", resume.by, resume.decision) for resume in session.given()]
         answers = [body["answered"] for body in steps if "answered" in body]
         assert [(answer["request"], answer["by"], answer.get("decision")) for answer in answers] == expected[
             len(expected) - len(answers) :

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from clia.sessions.request_rows import INLINE_MAX
 from support.session_driver import AT_ONCE, AT_TWO, FINE, WORTH, answers, brought_to_its_end, check_nothing_lost
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def forked_by(space: clia.Space) -> set[str]:
 def cancelled_by(space: clia.Space) -> set[str]:
     session = space.session("scout", "1")
     return {person(session.failure["by"])} if session.failure else set()
+
+
+def retried_by(space: clia.Space) -> set[str]:
+    return {person(event["by"]) for event in space.sessions.journal("broken") if event["event"] == "retried"}
 
 
 def defined_by(space: clia.Space) -> set[str]:
@@ -145,6 +150,18 @@ VERBS = {
         answered("asker", "ask-1.1"),
         lambda s, who: {s.session("asker", "ask-1").result} == who,
     ),
+    "resume one of many": SessionVerb(
+        "crowd",
+        lambda s: s.resume("crowd", WORTH[me(s)], "1.2"),
+        answered("crowd", "1.2"),
+        comes_to("crowd", lambda who: {"total": WORTH[who] + INLINE_MAX * FINE, "verdict": "fine"}),
+    ),
+    "decide one of many": SessionVerb(
+        "crowd",
+        lambda s: s.decide("crowd", me(s), "verb"),
+        answered("crowd", f"1.{INLINE_MAX + 2}"),
+        comes_to("crowd", lambda who: {"total": (INLINE_MAX + 1) * FINE, "verdict": who}),
+    ),
     "ask": SessionVerb(
         "idle",
         lambda s: s.ask("idle", {"question": "May I?", "who": me(s)}),
@@ -167,6 +184,12 @@ VERBS = {
         "fresh",
     ),
     "cancel": SessionVerb("scout", lambda s: s.cancel("scout", "enough"), cancelled_by, is_over("scout", "cancelled")),
+    "retry": SessionVerb(
+        "broken",
+        lambda s: s.sessions.retry("broken", "verb"),
+        retried_by,
+        comes_to("broken", lambda _: FINE),
+    ),
     "define": SessionVerb(
         "idle", lambda s: s.define("new", f"# {me(s)}\n{AT_ONCE}", why="verb"), defined_by, restarts, once=False
     ),

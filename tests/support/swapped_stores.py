@@ -18,6 +18,43 @@ if TYPE_CHECKING:
 TABLES = ("clia_streams", "clia_entries", "clia_values", "clia_edges", "clia_retractions")
 
 
+class StoreFiles(NamedTuple):
+    """The files of a store beside a repository."""
+
+    home: Path
+
+    def all(self) -> list[Path]:
+        return sorted(self.home.glob("space.db*"))
+
+    def save(self, copy: Path) -> None:
+        """Copy them, as a backup of the disk does."""
+        shutil.rmtree(copy, ignore_errors=True)
+        copy.mkdir()
+        for file in self.all():
+            shutil.copy(file, copy)
+
+    def put_back(self, copy: Path) -> None:
+        self.lose()
+        for file in copy.iterdir():
+            shutil.copy(file, self.home)
+
+    def lose(self) -> None:
+        for file in self.all():
+            file.unlink()
+
+    def lose_journal(self) -> None:
+        """Remove what SQLite keeps beside its database."""
+        for file in self.all():
+            if file.suffix != ".db":
+                file.unlink()
+
+
+def lose_tables(address: str) -> None:
+    """Empty the tables of a store on a server."""
+    with psycopg.connect(address) as server:
+        server.execute(f"TRUNCATE {', '.join(TABLES)}".encode())
+
+
 class SwappableSpace(NamedTuple):
     """A space whose store can be saved, put back and lost."""
 
@@ -28,16 +65,13 @@ class SwappableSpace(NamedTuple):
         return clia.init(self.root, settings=settings(store=self.address and postgres_url(self.address), **more))
 
     @property
-    def files(self) -> list[Path]:
-        return sorted((self.root / ".git/clia").glob("space.db*"))
+    def files(self) -> StoreFiles:
+        return StoreFiles(self.root / ".git/clia")
 
     def save(self, name: str) -> None:
         """Copy the store, as a backup of the disk or the server does."""
         if self.address is None:
-            kept = self.root.parent / name
-            kept.mkdir()
-            for file in self.files:
-                shutil.copy(file, kept)
+            self.files.save(self.root.parent / name)
             return
         with psycopg.connect(self.address) as server:
             for table in TABLES:
@@ -46,19 +80,16 @@ class SwappableSpace(NamedTuple):
     def put_back(self, name: str) -> None:
         self.lose()
         if self.address is None:
-            for file in (self.root.parent / name).iterdir():
-                shutil.copy(file, self.root / ".git/clia")
+            self.files.put_back(self.root.parent / name)
             return
         with psycopg.connect(self.address) as server:
             for table in TABLES:
                 server.execute(f"INSERT INTO {table} SELECT * FROM {name}_{table}".encode())  # noqa: S608  # constants
 
     def lose(self) -> None:
-        for file in self.files:
-            file.unlink()
+        self.files.lose()
         if self.address is not None:
-            with psycopg.connect(self.address) as server:
-                server.execute(f"TRUNCATE {', '.join(TABLES)}".encode())
+            lose_tables(self.address)
 
     def refs(self) -> str:
         return git("for-each-ref", cwd=self.root)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+import clia as library
 from support.model_server import Gate, Reply
 from support.real_tool_setups import CLAUDE_CODE_OLD, CODEX_OLD, COPILOT, OPENCODE, QWEN, TOOLS, succeeded
 from support.real_tools import Computer, finish, kill, read_record, untouched
+from support.space_driver import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,41 @@ def test_turns_of_a_session_become_commits_of_one_agent(tool: RealTool, computer
     assert agent.changes[-1] == (f"Go on. {more}", {"more.txt"})
     assert agent.files == {"notes.txt", "more.txt"}
     assert agent.texts("prompt") == [prompt, f"Go on. {more}"]
+
+
+@every_tool
+def test_lines_keep_their_authors_in_commits_of_the_tool_and_of_the_person(tool: RealTool, computer: Computer) -> None:
+    """The tool commits on another branch and on the person's, stashes, and merges. The person edits as soon as a turn has ended."""
+    tool.set_up(computer)
+    git = "git -c user.name=x -c user.email=x@example.org"  # some tools hide the person's configuration
+    stock = computer.root / "stock.txt"
+    one = computer.model.script(
+        Reply("I write.", (tool.write(computer, "notes.txt", "one\ntwo\n"),)),
+        Reply(
+            "Aside.",
+            (tool.shell(f"git checkout -q -b side && git add notes.txt && {git} commit -qm Notes && git checkout -q main"),),
+        ),
+        Reply("Here.", (tool.shell(f"echo tool >> stock.txt && git add stock.txt && {git} commit -qm Stock"),)),
+        Reply("Done."),
+    )
+    tool.turn(computer, f"Write. {one}")
+    stock.write_text(stock.read_text() + "person\n")
+    two = computer.model.script(
+        Reply("On.", (tool.shell(f"{git} stash -q && {git} merge -q side && {git} stash pop -q && echo three >> notes.txt"),)),
+        Reply("Done, too."),
+    )
+    tool.another_turn(computer, f"Go on. {two}")
+    computer.clia("ingest")
+    for words in (["add", "stock.txt", "notes.txt"], ["commit", "-qm", "Mine"]):
+        assert computer.run(["git", *words]).code == 0
+    with library.open(computer.root, settings=settings()) as space:
+        (agent,) = space.agents()
+        assert [line.agent for line in space.blame("main", "stock.txt")] == [None, agent, None]
+        assert [line.agent for line in space.blame("main", "notes.txt")] == [agent] * 3
+        assert [line.agent for line in space.blame("side", "notes.txt")] == [agent] * 2
+        adopted = sorted(commit.subject for commit in space.log(agent, own=True) if commit.own is not None)
+        assert adopted == ["Merge branch 'side'", "Notes", "Stock"]
+        assert space.verify().clean
 
 
 @pytest.mark.parametrize("tool", [CLAUDE_CODE_OLD, CODEX_OLD], ids=repr)
@@ -140,26 +176,6 @@ def test_clia_run_records_a_tool_as_the_named_agent(tool: RealTool, computer: Co
     assert agent.files == {"run.txt"}
     assert agent.texts("prompt") == [prompt]
     assert not (computer.root / "run.txt").exists()
-
-
-@every_tool
-def test_a_question_over_mcp_is_answered_by_a_person(tool: RealTool, computer: Computer) -> None:
-    tool.set_up(computer, mcp=True)
-    ask = tool.server("request_decision", question="Delete the notes?", choices=["yes", "no"], wait=60)
-
-    def answer(conversation: str) -> Reply:
-        values = re.findall(r"""value[\\'": ]+(yes|no)""", conversation)
-        return Reply(f"The answer is {values[-1] if values else 'unknown'}.")
-
-    prompt = f"Ask. {computer.model.script(Reply('I ask.', (ask,)), answer)}"
-    with untouched(computer.root):
-        process = computer.start(tool.words(prompt))
-        question = computer.wait_for_question(process)
-        computer.clia("decide", question["agent"], "no", "--by", "tess")
-        succeeded(finish(process))
-        agent = computer.record().only()
-    assert question["agent"] == agent.name
-    assert agent.texts("said")[-1].endswith("The answer is no.")
 
 
 @pytest.mark.parametrize("tool", [COPILOT, QWEN, OPENCODE], ids=repr)

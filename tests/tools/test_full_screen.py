@@ -60,13 +60,14 @@ def test_the_files_of_a_turn_that_a_person_interrupts_are_the_agents(tool: RealT
     )
     with untouched(computer.root), tool.screen(computer) as screen:
         screen.enter(f"Write. {script}", gate.is_reached)
+        screen.wait_until((computer.root / "half.txt").exists, "half.txt")
         screen.press(ESCAPE)
         screen.wait_until(lambda: "interrupted" in screen.shown.lower(), "interruption")
         prompt = typed_turn(tool, computer, screen, "more")
         screen.leave(tool.leave)
         gate.open()
         agent = computer.record().only()
-    assert agent.files == {"half.txt", "more.txt"}
+    assert [files for _, files in agent.changes] == [{"half.txt"}, {"more.txt"}]
     assert agent.texts("prompt") == [f"Write. {script}", prompt]
     assert "Never shown." not in agent.texts("said")
 
@@ -75,8 +76,7 @@ def test_a_cleared_conversation_is_another_agent(computer: Computer) -> None:
     CLAUDE_CODE.set_up(computer)
     with untouched(computer.root), CLAUDE_CODE.screen(computer) as screen:
         one = typed_turn(CLAUDE_CODE, computer, screen, "one")
-        seen = screen.shown.count("ClaudeCode")
-        screen.enter("/clear", lambda: screen.shown.count("ClaudeCode") > seen)
+        screen.enter("/clear", lambda: computer.sessions() == 2)
         two = typed_turn(CLAUDE_CODE, computer, screen, "two")
         screen.leave(CLAUDE_CODE.leave)
         record = computer.record()
@@ -84,7 +84,7 @@ def test_a_cleared_conversation_is_another_agent(computer: Computer) -> None:
     assert sorted(agent.changes for agent in record.agents.values()) == [[(one, {"one.txt"})], [(two, {"two.txt"})]]
 
 
-def test_a_compacted_conversation_of_codex_goes_on_as_the_same_agent(computer: Computer) -> None:
+def test_a_compacted_conversation_of_codex_continues_as_the_same_agent(computer: Computer) -> None:
     CODEX.set_up(computer)
     with untouched(computer.root), CODEX.screen(computer) as screen:
         one = typed_turn(CODEX, computer, screen, "one")

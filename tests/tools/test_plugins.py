@@ -11,7 +11,7 @@ from support.real_tool_setups import succeeded
 if TYPE_CHECKING:
     from support.real_tools import Computer
 
-PLUGIN = Path(clia.capture.__file__).parent / "plugins" / "amp.ts"
+PLUGIN = Path(clia.capture.__file__).parent / "installation/plugins" / "amp.ts"
 SCRIPT = """
 const { default: plugin } = await import(process.argv[1])
 const handlers = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import clia
-from clia.facade.aliases import alias
+from clia.verbs import alias
 
 SOURCE = Path(clia.__file__).parent
 SUSPECT = re.compile(r"\.(core|running|_[a-z])")
@@ -59,8 +59,10 @@ def old_names(source: str) -> list[str]:
     return [ast.unparse(node) for node in attributes if receiver(node) in ("space", "_space")]
 
 
-def test_no_module_uses_an_old_name_of_a_verb() -> None:
-    modules = sorted(SOURCE.rglob("*.py"))
+@pytest.mark.parametrize("folder", [SOURCE, *(TESTS.parent / name for name in ("tools", "benchmarks"))])
+def test_no_module_uses_an_old_name_of_a_verb(folder: Path) -> None:
+    modules = sorted(folder.rglob("*.py"))
+    assert modules
     assert {str(path): expressions for path in modules if (expressions := old_names(path.read_text("utf-8")))} == {}
 
 

@@ -46,7 +46,7 @@ def test_the_signatures_are_frozen() -> None:
     path = "'str | os.PathLike[str]'"
     assert signatures == {
         "lineage": f"(path: {path}, slug: 'str', *, ceiling: 'str | os.PathLike[str] | None' = None, "
-        "allow_uncontained: 'bool' = False) -> 'Lineage'",
+        "allow_uncontained: 'bool' = False, agents_dir: 'str | os.PathLike[str] | None' = None) -> 'Lineage'",
         "agent_cli": "(slug: 'str') -> 'Callable[[Sequence[str] | None], int]'",
         "init": f"(path: {path} = '.', *, settings: 'Settings | None' = None, adopt: 'bool' = True, "
         "hub: 'str | None' = None) -> 'Space'",
@@ -65,13 +65,13 @@ def verbs_of(kind: type) -> dict[str, Callable[..., object]]:
 
 def test_the_verbs_of_a_space_are_frozen() -> None:
     verbs = {name: list(inspect.signature(function).parameters)[1:] for name, function in verbs_of(clia.Space).items()}
-    assert verbs == SPACE | SESSIONS | FEDERATION | BEHAVIOURS | {"alone": [], "identities": ["all_"]}
+    assert verbs == SPACE | SESSIONS | FEDERATION | BEHAVIOURS | {"alone": [], "budgets": ["name"], "identities": ["all_"]}
 
 
 def test_the_services_of_a_space_are_frozen() -> None:
     services = {name for name, member in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
-    nouns = {"agents", "behaviours", "captures", "fleet", "history", "hub", "identities"}
-    assert services == nouns | {"local", "peers", "relations", "sessions", "traces", "types", "views"}
+    nouns = {"agents", "behaviours", "budgets", "captures", "fleet", "history", "hub", "identities"}
+    assert services == nouns | {"local", "peers", "relations", "sessions", "traces", "trust", "types", "views"}
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_docstrings() -> None:
@@ -226,7 +226,7 @@ SESSIONS = {
     "fleet": [],
     "flow": ["text"],
     "flows": [],
-    "fork": ["agent", "as_agent", "at"],
+    "fork": ["agent", "as_agent", "at", "briefing"],
     "give_up": ["agent", "reason", "request_id", "by"],
     "journal": ["agent", "session_id"],
     "pending": ["agent"],
@@ -265,7 +265,7 @@ SPACE = {
     "hub_status": [],
     "hub_sync": ["forks", "abandon", "progress"],
     "is_a": ["name", "ancestor"],
-    "land": ["name", "onto", "squash", "no_ff", "message"],
+    "land": ["name", "onto", "squash", "no_ff", "how", "message"],
     "landings": ["name"],
     "last_refused": ["into", "from_"],
     "log": ["text", "own", "limit"],
@@ -275,7 +275,7 @@ SPACE = {
     "merged_into": ["name"],
     "merged_sessions": ["name"],
     "parent_agent": ["name"],
-    "publish": ["agents", "remote", "traces", "federation"],
+    "publish": ["agents", "remote", "traces", "federation", "heads"],
     "read": ["cid"],
     "rebuild": ["progress"],
     "record_of": ["name"],

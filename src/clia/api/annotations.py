@@ -63,7 +63,7 @@ class Namespace(dict[str, "Any"]):
 
 
 def _type_checking_names(module: ModuleType) -> Iterator[tuple[str, ast.ImportFrom | ast.expr]]:
-    """The names that a module defines for type checkers only: imports, and aliases by their value."""
+    """The names that a module defines for type checkers only: imports, and the values of aliases."""
     for statement in _block("if TYPE_CHECKING:", module)[0]:
         if isinstance(statement, ast.ImportFrom):
             yield from ((alias.asname or alias.name, statement) for alias in statement.names)
@@ -72,7 +72,7 @@ def _type_checking_names(module: ModuleType) -> Iterator[tuple[str, ast.ImportFr
 
 
 def field_docs(record: type) -> dict[str, str]:
-    """What the source says about each field of a record, in the comment beside it or in the docstring below it."""
+    """The description of each field of a record: the comment beside it, or the docstring below it."""
     statements, lines = _block(f"class {record.__name__}(", sys.modules[record.__module__])
     docs = {}
     for field, below in zip(statements, [*statements[1:], None], strict=True):

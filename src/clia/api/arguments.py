@@ -1,7 +1,7 @@
 """The arguments of a verb as an HTTP request.
 
-Invariant: what cannot be sent is refused here, with the error code that the library uses locally, and nothing was sent. The forge
-checks everything else.
+Invariant: an argument that cannot be sent is refused here, with the error code that the library uses locally, before anything is
+sent. The forge checks everything else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Requests to a forge, retried after a lost connection, and its stream of events.
 
 Invariant: a change is made at most once. Each has its own idempotency key; a retry uses the same key, so the forge gives the same
-answer again. What the forge refuses is raised as the library raises it. The token is in no error and in no ``repr``.
+answer again. A refusal by the forge raises the same error as the library. The token is in no error and in no ``repr``.
 
-Every event after the given place comes once and in order, also across reconnects. If the forge no longer has the entries in
-between, it sends ``reset``. The first event is ``hello``: nothing is missed after it. Each event has its ``place``, from which a
-later stream can continue. A forge that stays unreachable is an error.
+A stream yields every event after the given place once and in order, also across reconnects. If the forge no longer has the entries
+in between, it sends ``reset``. The first event is ``hello``: no event after it is missed. Each event has its ``place``, from which
+a later stream can continue. A forge that stays unreachable is an error.
 """
 
 from __future__ import annotations

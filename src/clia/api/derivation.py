@@ -1,7 +1,7 @@
 """Verbs and JSON shapes, derived from signatures and records.
 
-Invariant: what a verb takes and returns is stated once, in its signature. Path, query and body parameters follow from the route,
-defaults and types from the signature, the summary from the docstring, a record's fields from its class.
+Invariant: the parameters and the result of a verb are stated once, in its signature. Path, query and body parameters follow from
+the route, defaults and types from the signature, the summary from the docstring, a record's fields from its class.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from clia.api.annotations import resolve
 from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Listed, Mapped, Optional, Record
-from clia.facade.aliases import alias
 from clia.values.records import json_keys
-from clia.verbs import GET, Hint, Route, route_of, service
+from clia.verbs import GET, Hint, Route, alias, route_of, service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class Verb(NamedTuple):
 
     @property
     def is_personal(self) -> bool:
-        """Whether it is recorded who did it: over HTTP always the user who is logged in."""
+        """Whether the verb records who called it: over HTTP, always the logged-in user."""
         return any(param.name == "by" for param in self.params)
 
     def call(self, space: Any, arguments: Mapping[str, Any]) -> Any:
@@ -118,7 +117,7 @@ def verbs_of(kind: type, service: str = "") -> Iterator[Verb]:
 
 
 def local_members() -> dict[str, str]:
-    """What a space and its services offer on their own machine only, with the first line of its docstring."""
+    """The members of a space and its services that exist on their own machine only, with the first line of each docstring."""
     from clia.facade.space import Space
 
     services = {name: member.kind() for name, member in vars(Space).items() if isinstance(member, service)}
@@ -173,7 +172,7 @@ _MARKED = {"count": COUNT, "text": TEXT}  # see clia.verbs
 
 @cache
 def shape_of(kind: Any) -> Shape:
-    """The JSON shape of what is returned, and of what is in a record."""
+    """The JSON shape of a result or of a field of a record."""
     return _shape(kind, STRING, shape_of)
 
 

@@ -40,7 +40,13 @@ Changes = Annotated[
     Mapping[str, Content | None] | None,
     'changed files by path: a text, {"text": …} or {"base64": …} (with "executable": true), {"link": …}; null deletes the file',
 ]
-
+Onto = Annotated[str | None, "branch that receives the work (default: the one that is checked out, else main)"]
+Form = Annotated[str | None, "squash, merge or fast-forward (default: the setting clia.land, else squash)"]
+Heads = Annotated[
+    str | None,
+    "where the remote keeps agents' heads: published (outside of the branches) or branches, which every clone of it then has "
+    "(default: the setting clia.publish, else published)",
+]
 RemoteName = Annotated[str, "name of a git remote"]
 
 # Sessions

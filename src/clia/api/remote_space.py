@@ -1,8 +1,8 @@
 """``RemoteSpace``: the library's interface over HTTP.
 
 Invariant: the verbs are those of ``Space`` and its services, with the same parameters, docstrings, results and errors. A method
-without a route raises ``local-only``. Progress is not reported: a forge answers once. Importing this module loads no service; each
-is loaded when it is first used.
+without a route raises an error with the code ``local-only``. Progress is not reported: a forge answers once. Importing this module
+loads no service; each is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from urllib.parse import quote, urlsplit
 
 from clia.api.connection import ForgeConnection, check_token, follow
 from clia.errors import InvalidInput, NotAllowed, StoreError
-from clia.facade.aliases import alias
 from clia.facade.space import Space
 from clia.values.commit_messages import check_text
-from clia.verbs import GET, route_of, service
+from clia.verbs import GET, alias, route_of, service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

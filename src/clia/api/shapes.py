@@ -1,8 +1,8 @@
 """JSON shapes: each encodes a value as JSON, decodes it, and has a JSON Schema.
 
-Invariant: ``decode(encode(value)) == value`` for every value of the shape; what does not fit is refused with ``InvalidInput``
-that names the field, before anything else happens. The schema accepts what ``decode`` accepts, so that one table serves the
-server, its OpenAPI document and the client.
+Invariant: ``decode(encode(value)) == value`` for every value of the shape; a value that does not fit is refused with an
+``InvalidInput`` that names the field, before anything else happens. The schema accepts what ``decode`` accepts, so that one table
+serves the server, its OpenAPI document and the client.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Record:
         return {name: {"description": doc} if doc else {} for name, doc in field_docs(self.kind).items()}
 
     def definition(self) -> dict[str, Any]:
-        """Its schema, with what the source says about the class and its fields."""
+        """Its schema, with the descriptions of the class and its fields from the source."""
         properties = {self._keys[name]: shape.schema() | self._docs[name] for name, shape in self.fields.items()}
         required = [self._keys[name] for name in self.fields if name not in self.kind._field_defaults]
         doc = (self.kind.__doc__ or "").split("\n\n")[0].strip()

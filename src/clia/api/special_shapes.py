@@ -148,7 +148,7 @@ SESSION_SCHEMA: dict[str, Any] = {
 
 
 class SessionShape:
-    """A session without its input and resumes, which ``load`` fetches when they are read."""
+    """A session without its input and resumes; ``load`` fetches them when they are read."""
 
     def encode(self, value: Session) -> dict[str, Any]:
         return {**value.to_json(), _DONE: value.resumed}
@@ -160,8 +160,8 @@ class SessionShape:
         fields = OBJECT.decode(data, where)
         try:
             row = dict(fields) | {"name": fields["flow"], "flow": fields["flow_cid"], "done": fields[_DONE]}
-            row["pending"] = [_call(REQUEST.decode(request, f"{where}.pending")) for request in fields["pending"]]
-            return Session(fields["agent"], fields["id"], row, load)
+            calls = [_call(REQUEST.decode(request, f"{where}.pending")) for request in fields["pending"]]
+            return Session(fields["agent"], fields["id"], row, lambda: calls, load)
         except (KeyError, TypeError, ValueError):
             raise refusal(where, "a session", data) from None
 

@@ -13,9 +13,9 @@ from clia.behaviours.model import FOREIGN, MAY_RUN
 from clia.behaviours.prompts import readable
 from clia.errors import InvalidInput, NotAllowed
 from clia.files import WritableLocalFiles
-from clia.identities.export_formats import FORMATS, SKILL, skill_description, with_front_matter
-from clia.identities.export_plan import ExportTarget, apply_export, output_directory, plan_targets
-from clia.identities.markdown import inert_markdown, quoted_string
+from clia.identities.exports.formats import FORMATS, SKILL, skill_description, with_front_matter
+from clia.identities.exports.markdown import inert_markdown, quoted_string
+from clia.identities.exports.plan import ExportTarget, apply_export, output_directory, plan_targets
 from clia.values.typed_objects import PROMPT
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from clia.behaviours.model import BehaviourVersion
     from clia.facade.space import Space
-    from clia.identities.export_plan import ExportPlan
+    from clia.identities.exports.plan import ExportPlan
 
     Path = str | PathLike[str]
 

@@ -14,7 +14,7 @@ from clia.behaviours import sources
 from clia.behaviours.measures import ObservationSum, add_sum, contains_commits, sum_from_json, sum_observations, totals
 from clia.behaviours.observing import GAP, UNKNOWN_BEHAVIOUR, HistoryReader, gap_of
 from clia.behaviours.sources import READ, ObservationSource, SourceReading
-from clia.errors import CliaError
+from clia.errors import CliaError, GitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 PART, SUM = "behaviours/part/", "behaviours/sum/"
+FORMAT_KEY, FORMAT = "behaviours/format", 2
+"""The format of the index. An index without one has no observations of profiles, and is rebuilt."""
 _PARTIAL = "in part"
 BATCH_SIZE = 4000
 """Observations written per transaction."""
@@ -85,6 +87,7 @@ class ObservationIndex:
 
     def catch_up(self, progress: Progress | None = None) -> Iterable[str]:
         """Update the index from git, reverts last because they refer to landings; returns the names of the sources."""
+        self._drop_older_format()
         marks = {key.removeprefix(READ): row for key, row in self._core.store.scan(READ)}
         agent_sources = {source.name: source for source in sources.of_agents(self._core)}
         behind = [source for source in agent_sources.values() if self._is_behind(marks.get(source.name), source.tip)]
@@ -99,7 +102,13 @@ class ObservationIndex:
         if not isinstance(mark, dict) or mark.get(_PARTIAL) != tip or not mark["lacks"]:
             return True
         cut = self._core.graph.cut_off()
-        return not all(cid in cut or self._core.objects.kind(cid) is None for cid in mark["lacks"])
+        return not all(cid in cut or self._is_missing(cid) for cid in mark["lacks"])
+
+    def _is_missing(self, cid: str) -> bool:
+        try:
+            return self._core.objects.kind(cid) is None
+        except GitError:  # damaged
+            return True
 
     def catch_up_reverts(self) -> None:
         """Update the reverts on people's branches, which refer to landings."""
@@ -195,10 +204,24 @@ class ObservationIndex:
     def rebuild(self, progress: Progress | None = None) -> int:
         """Rebuild the index; returns the number of observed behaviours."""
         with self._core.store.writing() as transaction:
-            for prefix in (READ, PART, SUM, sources.LANDINGS):
-                for key, _ in transaction.values.scan(prefix):
-                    transaction.values.delete(key)
+            _clear(transaction)
         return len([cid for cid in self.every(progress) if cid != UNKNOWN_BEHAVIOUR])
+
+    def _drop_older_format(self) -> None:
+        row = self._core.store.get(FORMAT_KEY)
+        if row is not None and row.value == FORMAT:
+            return
+        with self._core.store.writing() as transaction:
+            row = transaction.values.get(FORMAT_KEY)
+            if row is None or row.value != FORMAT:
+                _clear(transaction)
+                transaction.values.put(FORMAT_KEY, FORMAT)
+
+
+def _clear(transaction: Transaction) -> None:
+    for prefix in (READ, PART, SUM, sources.LANDINGS):
+        for key, _ in transaction.values.scan(prefix):
+            transaction.values.delete(key)
 
 
 def _sum_of(transaction: Transaction, cid: str, sums: dict[str, ObservationSum]) -> ObservationSum:

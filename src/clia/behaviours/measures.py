@@ -61,7 +61,7 @@ def sum_observations(observations: Iterable[Observation]) -> dict[str, Observati
     """Observations by behaviour."""
     sums: dict[str, ObservationSum] = {}
     for observation in observations:
-        total = sums.setdefault(observation.behaviour, ObservationSum({}, {}))
+        total = sums.setdefault(observation.subject, ObservationSum({}, {}))
         day = total.days.setdefault(day_of(observation.at), {})
         day[observation.key] = day.get(observation.key, 0) + observation.times
         if not observation.key.startswith(_WITHOUT_EVIDENCE):
@@ -93,7 +93,7 @@ def newest_commits(commits: Iterable[Sequence[Any]]) -> list[list[Any]]:
 
 
 def contains_commits(some: CommitsByKey, others: CommitsByKey) -> bool:
-    """Whether all commits of ``some`` are among ``others``."""
+    """Whether ``others`` contains all commits of ``some``."""
     return all(set(map(tuple, commits)) <= set(map(tuple, others.get(key, ()))) for key, commits in some.items())
 
 

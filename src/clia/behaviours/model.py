@@ -83,7 +83,7 @@ class BehaviourStats(NamedTuple):
 
     cid: str  # version id
     name: str | None  # None if it is on no chain here
-    state: str | None  # current, trial, former, proposed, retired or foreign
+    state: str | None  # current, trial, former, proposed, retired, foreign, or profile of an identity
     commits: Mapping[str, Count]  # by kind
     sessions: Mapping[str, Count]  # by how they ended
     decisions: Mapping[str, Count]  # approved, rejected, other

@@ -1,7 +1,7 @@
-"""Observations of behaviours: how commits, events, notes and reverts are read.
+"""Observations of behaviours and profiles: how commits, events, notes and reverts are read.
 
 Invariant: observations follow from named objects (a commit and its ancestors, a chain, a tree of notes), never from the time or
-order of reading. What a clone does not have is counted as a gap, never guessed.
+order of reading. Objects that a clone does not have are counted as gaps, never guessed.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _VERDICT_KEYS = ("approved", "approve", "decision", "verdict", "answer", "value"
 
 
 class Observation(NamedTuple):
-    """One observation of a behaviour. ``origin`` is its commit; for a gap, the missing object."""
+    """One observation of a subject: a behaviour, or a profile. ``origin`` is its commit; for a gap, the missing object."""
 
-    behaviour: str
+    subject: str
     key: str
     at: int
     origin: str
@@ -68,9 +68,9 @@ def gap_of(err: CliaError) -> Observation:
     return gap(str(missing) if names.is_id(missing) else "")
 
 
-def behaviour_of(commit: AgentCommit) -> str | None:
-    """The behaviour of a commit; anything but an id is ignored."""
-    return commit.behaviour if names.is_id(commit.behaviour) else None
+def subjects_of(commit: AgentCommit) -> tuple[str, ...]:
+    """The behaviour and the profile that a commit was made with; anything but an id is ignored."""
+    return tuple(cid for cid in (commit.behaviour, commit.profile) if cid is not None and names.is_id(cid))
 
 
 class HistoryReader:
@@ -80,7 +80,7 @@ class HistoryReader:
         self.core = core
         self.cut_off = core.graph.cut_off()
         self.between = core.graph.ranges()
-        self._ran: dict[str, tuple[str, int] | None] = {}
+        self._ran: dict[str, tuple[tuple[str, ...], int] | None] = {}
         self._squashed: dict[str, tuple[str, str] | None] = {}
 
     def commit(self, cid: str) -> AgentCommit:
@@ -88,13 +88,13 @@ class HistoryReader:
 
     def read(self, raw: Commit) -> AgentCommit:
         commit = agent_commit(raw)
-        behaviour = behaviour_of(commit)
-        is_work = behaviour and commit.agent and commit.kind != SPAWN
-        self._ran[commit.cid] = (behaviour, commit.committer.at) if behaviour and is_work else None
+        subjects = subjects_of(commit)
+        is_work = commit.agent and commit.kind != SPAWN
+        self._ran[commit.cid] = (subjects, commit.committer.at) if subjects and is_work else None
         return commit
 
-    def ran(self, cid: str) -> tuple[str, int] | None:
-        """The behaviour and time of an agent's commit; None if no behaviour ran."""
+    def ran(self, cid: str) -> tuple[tuple[str, ...], int] | None:
+        """The subjects and time of an agent's commit; None if it has none."""
         if cid not in self._ran:
             self.commit(cid)
         return self._ran[cid]
@@ -114,14 +114,14 @@ class HistoryReader:
 
 def of_commit(record: HistoryReader, commit: AgentCommit) -> Iterator[Observation]:
     """The observations from one of an agent's own commits."""
-    at, cid, behaviour = commit.committer.at, commit.cid, behaviour_of(commit)
-    if behaviour:
-        yield Observation(behaviour, KIND + (commit.kind if commit.kind and is_type_name(commit.kind) else _OTHER), at, cid)
-        outcome = outcome_of(commit.meta.get("outcome"))
+    at, cid = commit.committer.at, commit.cid
+    outcome = outcome_of(commit.meta.get("outcome"))
+    for subject in subjects_of(commit):
+        yield Observation(subject, KIND + (commit.kind if commit.kind and is_type_name(commit.kind) else _OTHER), at, cid)
         if outcome is not None:
-            yield Observation(behaviour, OUTCOME + outcome, at, cid)
+            yield Observation(subject, OUTCOME + outcome, at, cid)
         if commit.kind == DECISION:
-            yield Observation(behaviour, VERDICT + verdict_of(_json(commit.value)), at, cid)
+            yield Observation(subject, VERDICT + verdict_of(_json(commit.value)), at, cid)
     if commit.kind == SESSION_MERGE and len(commit.parents) == 2:
         yield from _of_merge(record, commit)
 
@@ -130,17 +130,17 @@ def _of_merge(record: HistoryReader, commit: AgentCommit) -> Iterator[Observatio
     at, cid = commit.committer.at, commit.cid
     ours, theirs = commit.parents
     try:
-        oldest = behaviours_between(record, theirs, [ours])
+        oldest = subjects_between(record, theirs, [ours])
     except CliaError as err:
         yield gap_of(err)
         return
-    for behaviour, began in oldest.items():
-        yield Observation(behaviour, MERGE + "merged", at, cid)
-        yield Observation(behaviour, MERGED_AFTER + str(rounded(at - began)), at, cid)
+    for subject, began in oldest.items():
+        yield Observation(subject, MERGE + "merged", at, cid)
+        yield Observation(subject, MERGED_AFTER + str(rounded(at - began)), at, cid)
 
 
-def behaviours_between(record: HistoryReader, head: str, hidden: Sequence[str]) -> dict[str, int]:
-    """The behaviours of commits reachable from ``head`` but not from ``hidden``, each with the time of its oldest commit.
+def subjects_between(record: HistoryReader, head: str, hidden: Sequence[str]) -> dict[str, int]:
+    """The subjects of commits reachable from ``head`` but not from ``hidden``, each with the time of its oldest commit.
 
     ``NoSuchObject`` if this is unknown, which is always the case in a shallow clone.
     """
@@ -151,8 +151,8 @@ def behaviours_between(record: HistoryReader, head: str, hidden: Sequence[str]) 
     for cid in record.between(head, hidden):
         ran = record.ran(cid)
         if ran is not None:
-            behaviour, at = ran
-            oldest[behaviour] = min(at, oldest.get(behaviour, at))
+            subjects, at = ran
+            oldest |= {subject: min(at, oldest.get(subject, at)) for subject in subjects}
     return oldest
 
 
@@ -214,7 +214,7 @@ class LandedWork(NamedTuple):
     onto: str
     base: str | None
     at: int
-    behaviours: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
 
 
 def landing_of(body: Mapping[str, Any], at: int) -> LandedWork | None:
@@ -235,12 +235,12 @@ def _is_of_people(onto: Any) -> bool:
 def of_refusal(record: HistoryReader, body: Mapping[str, Any], at: int, origin: str) -> Iterator[Observation]:
     """The observations from a merge with conflicts; both heads are ids."""
     try:
-        oldest = behaviours_between(record, str(body["theirs"]), [str(body["ours"])])
+        oldest = subjects_between(record, str(body["theirs"]), [str(body["ours"])])
     except CliaError as err:
         yield gap_of(err)
         return
-    for behaviour in oldest:
-        yield Observation(behaviour, MERGE + "refused", at, origin)
+    for subject in oldest:
+        yield Observation(subject, MERGE + "refused", at, origin)
 
 
 # Traces
@@ -257,17 +257,19 @@ def of_trace(record: HistoryReader, cid: str, blob: str) -> Iterator[Observation
     except CliaError as err:
         yield gap_of(err)
         return
-    behaviour = behaviour_of(commit)
-    if not behaviour:
+    subjects = subjects_of(commit)
+    if not subjects:
         return
     at = commit.committer.at
     trace = _json(data.decode("utf-8", "replace"))
     entries = trace.get("entries") if isinstance(trace, dict) else None
     entries = entries if isinstance(entries, list) else []
-    yield Observation(behaviour, TRACE + "entries", at, cid, len(entries))
-    yield Observation(behaviour, TRACE + "bytes", at, cid, len(data))
-    for side, count in tokens_of(entries).items():
-        yield Observation(behaviour, TOKENS + side, at, cid, count)
+    tokens = tokens_of(entries)
+    for subject in subjects:
+        yield Observation(subject, TRACE + "entries", at, cid, len(entries))
+        yield Observation(subject, TRACE + "bytes", at, cid, len(data))
+        for side, count in tokens.items():
+            yield Observation(subject, TOKENS + side, at, cid, count)
 
 
 def tokens_of(entries: Sequence[Any]) -> dict[str, int]:

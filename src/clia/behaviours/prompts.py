@@ -31,7 +31,7 @@ def rendered(body: str, task: str = "", *, agent: str = "", title: str = "") -> 
 
 
 def readable(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
-    """As ``rendered``, with readable default words for missing values."""
+    """The same as ``rendered``, with readable default words for missing values."""
     values = {TASK: task, AGENT: agent, TITLE: title}
     return _filled(body, task, lambda match: values[match[1]] or _default_text(match))
 

@@ -6,12 +6,12 @@ imported when the first verb needs it.
 
 from __future__ import annotations
 
-from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound
+from clia.errors import CliaError, Conflict, InvalidInput, NoSuchObject, NotFound
 from clia.git.records import Stamp
 from clia.values import refs as names
 from clia.values.commit_messages import check_flag, check_text
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
-from clia.verbs import ADMIN, VIEWER, verb
+from clia.verbs import ADMIN, VIEWER, for_people, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class BehaviourService:
     # Versions
 
     @verb("PUT", "/behaviours/{name}", ADMIN, "behaviours", "add_behaviour")
+    @for_people("propose it instead: clia behaviour propose NAME --from FILE --agent AGENT")
     def add(
         self, name: BehaviourName, body: str, kind: str | None = None, *, why: str = "", notes: str = "", by: str | None = None
     ) -> BehaviourVersion:
@@ -81,7 +82,7 @@ class BehaviourService:
         """The difference between the bodies of two versions, as a patch."""
         return self._components.library.diff(self.version(one), self.version(other))
 
-    @verb("POST", "/behaviours/{name}/proposals", ADMIN, "behaviours", "propose_behaviour")
+    @verb("POST", "/behaviours/{name}/proposals", ADMIN, "behaviours", "propose_behaviour", agent="agent")
     def propose(  # noqa: PLR0913  # the fields of a proposal; only the body is required
         self,
         name: Annotated[str, "behaviour name; a new name also needs kind"],
@@ -114,11 +115,12 @@ class BehaviourService:
         """The author of a change; None for the accountable person of this clone."""
         if by is None:
             return None
-        from clia.sessions.lifecycle import person_named
+        from clia.sessions.decisions import person_named
 
         return Stamp(*person_named(self._components.lifecycle.by(by)), self._components.core.now())
 
     @verb("POST", "/behaviours/{name}/adopt", ADMIN, "behaviours", "adopt_behaviour")
+    @for_people("proposals wait for people; list behaviours with: clia behaviour list")
     def adopt(  # noqa: PLR0913  # the fields of an adoption; only the version is required
         self,
         name: BehaviourName,
@@ -164,10 +166,11 @@ class BehaviourService:
         return AdoptionOrder(why, expect, details, self._stamp(by))
 
     @verb("POST", "/behaviours/{name}/retire", ADMIN, "behaviours", "retire_behaviour")
+    @for_people("propose a better one: clia behaviour propose NAME --from FILE --agent AGENT")
     def retire(
         self, name: BehaviourName, version: str | None = None, *, expect: str | None = None, why: str = "", by: str | None = None
     ) -> BehaviourVersion:
-        """Retire a version, by default the current one: it cannot be started any more; running sessions continue."""
+        """Retire a version, by default the current one. It cannot be started any more; running sessions continue."""
         library = self._components.library
         chosen = library.current(name) if version is None else library.version(check_text(version, "version"), name)
         return library.retire(name, chosen.cid, self._order(name, expect, why, by, {}))
@@ -218,7 +221,7 @@ class BehaviourService:
         if text is None:
             versions = {version.cid: version for behaviour in self._components.library.all() for version in behaviour.versions}
             sums = self._components.observations.every(progress)
-            cids = [*versions, *sorted(sums.keys() - versions.keys())]
+            cids = [*versions, *sorted(cid for cid in sums.keys() - versions.keys() if self._profile(cid) is None)]
         else:
             versions = {version.cid: version for version in self._versions_of(text)}
             sums, cids = self._components.observations.sums(versions, progress), [*versions]
@@ -228,6 +231,33 @@ class BehaviourService:
             stats_of(cid, version.name if version else None, version.state if version else None, sums.get(cid, unobserved), over)
             for cid, version in pairs
         ]
+
+    @verb("GET", "/identity-stats", VIEWER, "behaviours", "identity_stats")
+    def of_identities(
+        self,
+        slug: Annotated[str | None, "only this identity"] = None,
+        *,
+        over: Annotated[str | None, "day, week or month: include rates over time"] = None,
+        progress: Progress | None = None,
+    ) -> list[BehaviourStats]:
+        """Statistics of the profiles that agents worked under, the newest last; the name is that of the identity."""
+        from clia.behaviours.measures import check_span, stats_of
+
+        if over is not None:
+            check_span(over)
+        sums = self._components.observations.every(progress)
+        slugs = {cid: profile["slug"] for cid in sums if (profile := self._profile(cid)) is not None}
+        stats = [stats_of(cid, name, "profile", sums[cid], over) for cid, name in slugs.items() if slug in (None, name)]
+        return sorted(stats, key=lambda profile: (profile.name or "", profile.first or "", profile.cid))
+
+    def _profile(self, cid: str) -> dict[str, Any] | None:
+        """The profile with an id; None if the object is another one, or not here."""
+        try:
+            profile = self._components.core.typed(cid) if names.is_id(cid) else None
+        except CliaError:
+            return None
+        is_profile = isinstance(profile, dict) and profile.get("type") == "profile" and isinstance(profile.get("slug"), str)
+        return profile if is_profile else None  # type: ignore[return-value]  # it is a dict
 
     def _versions_of(self, text: str) -> tuple[BehaviourVersion, ...]:
         if names.is_name(check_text(text, "behaviour")) and self._components.core.refs.get(names.behaviour(text)) is not None:
@@ -260,7 +290,7 @@ class BehaviourService:
         *,
         progress: Progress | None = None,
     ) -> Suggestion:
-        """Whether to adopt, keep or retire a version, with the commits that support it; or that there is not enough data."""
+        """Suggest to adopt, keep or retire a version, with the commits that support it, if there is enough data."""
         from clia.behaviours.library import current_of
         from clia.behaviours.measures import check_measure
         from clia.behaviours.suggesting import suggest
@@ -280,6 +310,7 @@ class BehaviourService:
         return policies.get(name) or policies.get("*") or Policy()
 
     @verb("POST", "/behaviours/{name}/follow-policy", ADMIN, "behaviours")
+    @for_people("proposals wait for people; list behaviours with: clia behaviour list")
     def follow_policy(self, name: BehaviourName) -> BehaviourVersion | None:
         """Adopt what is suggested, if the operator's policy allows that without a person; None if nothing is adopted.
 
@@ -321,7 +352,7 @@ class BehaviourService:
         return replayed(self._components.session_backend.engine, past, sources, version.cid)
 
     def _past(self, agent: str, session_id: str | None) -> PastSession:
-        """A session from the store; if the store has lost it, as far as git has it."""
+        """A session from the store. If the store has lost it, the part of it that git has."""
         from clia.behaviours.replaying import PastSession, past_in_git
 
         components = self._components

@@ -19,7 +19,6 @@ from clia.behaviours.observing import (
     HistoryReader,
     LandedWork,
     Observation,
-    behaviours_between,
     check_complete_history,
     ended_of,
     gap,
@@ -28,6 +27,8 @@ from clia.behaviours.observing import (
     of_commit,
     of_refusal,
     of_trace,
+    subjects_between,
+    subjects_of,
 )
 from clia.behaviours.statistics import rounded
 from clia.errors import CliaError
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from clia.git.records import Commit
     from clia.space.core import Core
+    from clia.space.model import AgentCommit
     from clia.store.interface import Values
 
 BRANCH, EVENTS, TRACES, PEOPLE = "branch", "events", "traces", "people"
@@ -168,7 +170,8 @@ class _AgentEvents(ObservationSource):
         landed = [_landing(row) for row in memo["landed"]]
         recorded = {(landing.cid, landing.head, landing.onto) for landing in landed}
         observations: list[Observation] = []
-        last: dict[str, Observation] = {}
+        last: dict[str, list[Observation]] = {}
+        profile = _profile_of(record.core, self.of) if commits else None
         for commit in reversed(commits):
             body = event_of(commit) or {}
             at, origin = commit.committer.at, commit.cid
@@ -176,7 +179,8 @@ class _AgentEvents(ObservationSource):
             if end is not None and end.session in before:
                 return None
             if end is not None:
-                last[end.session] = Observation(end.behaviour, SESSION + end.status, at, origin)
+                subjects = (end.behaviour,) if profile is None else (end.behaviour, profile)
+                last[end.session] = [Observation(subject, SESSION + end.status, at, origin) for subject in subjects]
             if body.get("event") == "merge-refused":
                 heads = body.get("ours"), body.get("theirs")
                 pair = f"{heads[0]}..{heads[1]}"
@@ -187,29 +191,39 @@ class _AgentEvents(ObservationSource):
             if landing is not None and (landing.cid, landing.head, landing.onto) not in recorded:
                 recorded.add((landing.cid, landing.head, landing.onto))
                 landed.append(self._landed(record, landing, landed, observations))
-        observations += last.values()
+        observations += [observation for ends in last.values() for observation in ends]
         after = {
             "ended": sorted(before.union(last)),
             "refused": sorted(refused),
-            "landed": [[*landing[:5], list(landing.behaviours)] for landing in landed],
+            "landed": [[*landing[:5], list(landing.subjects)] for landing in landed],
         }
         return SourceReading(observations, after)
 
     def _landed(
         self, record: HistoryReader, landing: LandedWork, before: Sequence[LandedWork], observations: list[Observation]
     ) -> LandedWork:
-        """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
+        """The landing with the subjects of what was new in it: a squash does not show what earlier ones brought."""
         hidden = [earlier.head for earlier in before if earlier.onto == landing.onto][-_LOOK_BACK:]
         try:
             hidden += [] if landing.base is None else [landing.base, *_squashed(record, self.of, landing.head, landing.base)]
-            oldest = behaviours_between(record, landing.head, hidden)
+            oldest = subjects_between(record, landing.head, hidden)
         except CliaError as err:
             observations.append(gap_of(err))
             return landing
-        for behaviour, began in oldest.items():
-            observations.append(Observation(behaviour, LANDED, landing.at, landing.cid))
-            observations.append(Observation(behaviour, LANDED_AFTER + str(rounded(landing.at - began)), landing.at, landing.cid))
-        return landing._replace(behaviours=tuple(sorted(oldest)))
+        for subject, began in oldest.items():
+            observations.append(Observation(subject, LANDED, landing.at, landing.cid))
+            observations.append(Observation(subject, LANDED_AFTER + str(rounded(landing.at - began)), landing.at, landing.cid))
+        return landing._replace(subjects=tuple(sorted(oldest)))
+
+
+def _profile_of(core: Core, agent: str) -> str | None:
+    """The profile in an agent's record; None if it works under no identity, or the record is not here."""
+    try:
+        tip = core.refs.get(names.record(agent))
+        entry = None if tip is None else core.objects.entry(core.objects.commit(tip).tree, "profile.json")
+    except CliaError:
+        return None
+    return None if entry is None else entry.cid
 
 
 def _squashed(record: HistoryReader, agent: str, head: str, base: str) -> list[str]:
@@ -315,28 +329,30 @@ class _PeopleBranches(ObservationSource):
         latest: dict[tuple[str, str], tuple[int, Observation]] = {}
         effective = effective_reverts({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
-            for landing, behaviour in self._about(core, cid, target) if cid in effective else ():
-                observation = Observation(behaviour, REVERTED, landing.at, cid)
-                latest[landing.cid, behaviour] = max(latest.get((landing.cid, behaviour), (at, observation)), (at, observation))
+            for landing, subject in self._about(core, cid, target) if cid in effective else ():
+                observation = Observation(subject, REVERTED, landing.at, cid)
+                latest[landing.cid, subject] = max(latest.get((landing.cid, subject), (at, observation)), (at, observation))
         return (observation for _, observation in latest.values())
 
     def _about(self, core: Core, revert: str, target: str) -> list[tuple[LandedWork, str]]:
-        """The landings and behaviours that a commit reverted."""
+        """The landings and subjects that a commit reverted."""
         if core.objects.kind(target) != "commit":
             return []
         commit = agent_commit(core.objects.commit(target))
         if commit.landed:
             landed = [landing for landing in self._landings.get(commit.landed, ()) if landing.cid == target]
             reverted = [landing for landing in landed if self._is_reverted(core, landing, revert)]
-            return [(landing, behaviour) for landing in reverted for behaviour in landing.behaviours]
-        if not commit.agent or not commit.behaviour:
-            return []
+            return [(landing, subject) for landing in reverted for subject in landing.subjects]
+        return [pair for subject in subjects_of(commit) for pair in self._of_subject(core, commit, subject, revert)]
+
+    def _of_subject(self, core: Core, commit: AgentCommit, subject: str, revert: str) -> list[tuple[LandedWork, str]]:
+        """The landings of one of a commit's subjects that a revert of the commit took back."""
         first: dict[str, LandedWork] = {}  # by branch; later landings repeat the first
-        rows = [landing for landing in self._landings.get(commit.agent, ()) if commit.behaviour in landing.behaviours]
+        rows = [landing for landing in self._landings.get(commit.agent or "", ()) if subject in landing.subjects]
         for landing in sorted(rows, key=lambda row: row.at < commit.committer.at):  # usually the first landing after the commit
-            if landing.onto not in first and core.graph.descends(landing.head, target):
+            if landing.onto not in first and core.graph.descends(landing.head, commit.cid):
                 first[landing.onto] = landing
-        return [(landing, commit.behaviour) for landing in first.values() if self._is_reverted(core, landing, revert)]
+        return [(landing, subject) for landing in first.values() if self._is_reverted(core, landing, revert)]
 
     def _is_reverted(self, core: Core, landing: LandedWork, revert: str) -> bool:
         """Whether the branch has the revert and the landed work does not: an agent may revert its own commit before landing."""
@@ -376,8 +392,8 @@ def keep_landings(values: Values, source: ObservationSource, memo: Any) -> None:
 
 
 def _landing(row: Sequence[Any]) -> LandedWork:
-    cid, head, onto, base, at, behaviours = row
-    return LandedWork(cid, head, onto, base, at, tuple(behaviours))
+    cid, head, onto, base, at, subjects = row
+    return LandedWork(cid, head, onto, base, at, tuple(subjects))
 
 
 def _is_ancestor(core: Core, tip: str, ancestor: Any) -> bool:

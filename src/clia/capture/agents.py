@@ -10,7 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
-from clia.capture.events import END, NOTE, ToolEvent, digest, time_field
+from clia.capture.events import END, NOTE, SUB_STOP, ToolEvent, digest, is_internal, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.tools import TOOLS
 from clia.capture.transcripts import (
@@ -19,6 +19,7 @@ from clia.capture.transcripts import (
     TranscriptEvents,
     copied_lines,
     first_lines,
+    has_grown,
     read_bytes,
     read_on,
     restart,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from clia.capture.changes.directory_looks import DirectoryLook
     from clia.capture.events import HookReport
     from clia.capture.later_calls import LaterCall
     from clia.capture.spool_reader import SpoolRecord
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
 
 FORKED = "forked-from"
 """The relation from a session to the one that it continues independently."""
-CAPTURED = "captured from a running tool"
-"""Why a captured agent is spawned with an incomplete profile: a document that cannot be read must not stop the recording."""
 
 
 class IncomingEvent(NamedTuple):
@@ -53,8 +53,10 @@ class IncomingEvent(NamedTuple):
     report: HookReport
     record: SpoolRecord
     later_calls: Callable[[], Sequence[LaterCall]] = tuple
-    """The later tool calls of the session: they may have changed files since the event. A call writes an event to the spool
-    before it changes the directory. After a prompt, every later event counts as a call: its turn has gone on."""
+    """The later tool calls of the session, which may have changed files since the event. A call writes an event to the spool before
+    it changes the directory. After a prompt, every later event counts as a call, because its turn continued."""
+    is_past: Callable[[], bool] = lambda: False
+    """Whether later events of the session wait."""
 
 
 class IngestedSession:
@@ -66,6 +68,7 @@ class IngestedSession:
         self.queue: list[tuple[ToolEvent, str]] = []  # each with the id of its spool record
         self.records: list[SpoolRecord] = []  # to remove once the queue is recorded
         self.has_subs: bool | None = None  # whether it started sub-agents; None: not looked up yet
+        self.look: DirectoryLook | None = None  # the last look at its directory
 
     @property
     def agent(self) -> str:
@@ -88,8 +91,22 @@ class IngestedSessions:
         self.transcripts = OwnTranscripts(self._is_here)
         self.spawned = self.spawned_subs = 0
 
-    def all(self) -> list[IngestedSession]:
-        return list(self._lives.values())
+    def unrecorded(self) -> list[IngestedSession]:
+        """Sessions with queued events."""
+        return [live for live in self._lives.values() if live.queue or live.records]
+
+    def unread(self) -> list[IngestedSession]:
+        """Open sessions, and those whose transcripts have grown."""
+        agents = set(self._space.agents())
+        states = []
+        for captured in self._captures.sessions():
+            tool = TOOLS.get(captured.tool)
+            if tool is None or captured.agent not in agents:
+                continue
+            if captured.open or has_grown(captured.transcript, cursor_of(captured).offset):
+                state = self.get(tool, captured.session, captured.sub)
+                states += [] if state is None else [state]
+        return states
 
     def session(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
         report = hook.report
@@ -146,9 +163,10 @@ class IngestedSessions:
         if name is None:
             name = self._named(tool, session, hook.record.agent)
             if self._captures.is_free(name):
-                self._spawn(name, tool, session, place, forked, event)
+                self._spawn(name, hook, place, forked, event)
         tree, at = self._captures.tree_of(name), hook.record.at
-        live = self._enter(tool, CapturedSession(tool.name, session, "", name, place, started=at, last=at, tree=tree, since=since))
+        captured = CapturedSession(tool.name, session, "", name, place, started=at, last=at, tree=tree, since=since)
+        live = self._enter(tool, captured._replace(begun=hook.record.stored))
         wanted = hook.record.agent
         if wanted and wanted != name:
             why = "which cannot be used for this session" if is_name(wanted) else "which is not a valid agent name"
@@ -169,14 +187,23 @@ class IngestedSessions:
         return hook._replace(report=report), refused
 
     def is_empty(self, hook: IncomingEvent) -> bool:
-        """Whether nothing but its end is known of a session: some commands of tools report one without a conversation."""
+        """Whether only the end of a session is known: some commands of tools report one without a conversation."""
         report = hook.report
         if any(event.what != END for event in report.events) or self.get(hook.tool, report.session, "") is not None:
             return False
         return not any(hook.tool.from_line(line) for line in first_lines(report.transcript or "", 1 << 20))
 
+    def of_an_agent(self, hook: IncomingEvent, event: ToolEvent) -> ToolEvent:
+        """The event, or a note if it is the end of an agent that the tool runs internally, of which hooks report nothing else."""
+        if event.what != SUB_STOP or self.get(hook.tool, hook.report.session, event.sub) is not None:
+            return event
+        if os.path.isfile(hook.report.sub_transcript or "") and not is_internal(event.sub):
+            return event  # only its start was missed
+        return ToolEvent(NOTE, f"an internal agent ended: {event.text}".rstrip(": "), data={"event": "SubagentStop"})
+
     def _is_here(self, path: str) -> bool:
-        """Whether a directory belongs to this repository or to one of its submodules. One that is gone may have."""
+        """Whether a directory belongs to this repository or to one of its submodules. A missing directory may have belonged to
+        it."""
         if not os.path.isabs(path) or not os.path.lexists(path):
             return os.path.isabs(path)
         while (top := find_repository(path)) is not None:
@@ -218,23 +245,32 @@ class IngestedSessions:
     def _usable(self, name: str, tool: str, session: str, sub: str = "") -> bool:
         return self._captures.is_free(name) or self._captures.spawned_for(name, tool, session, sub)
 
-    def _spawn(
-        self, name: str, tool: ToolReader, session: str, place: str, forked: CapturedSession | None, event: ToolEvent
-    ) -> None:
+    def _spawn(self, name: str, hook: IncomingEvent, place: str, forked: CapturedSession | None, event: ToolEvent) -> None:
+        tool, session = hook.tool, hook.report.session
         meta = {"tool": tool.name, "session": session}
         if "model" in event.data:
             meta["model"] = event.data["model"]
         if forked is not None:
             meta["forked"] = forked.session
         briefing = Briefing(f"{tool.name} session {session[:8]}", meta=meta)
-        head = self._captures.head_at(place)
-        if forked is not None:
-            self._space.spawn_from(name, briefing, forked.agent, accept_incomplete=CAPTURED)
-        elif head is not None:
-            self._space.spawn_at(name, briefing, head, accept_incomplete=CAPTURED)
-        else:
-            self._space.spawn(name, briefing, accept_incomplete=CAPTURED)
+        at = self._captures.head_at(place) if forked is None else None
+        parent = None if forked is None else forked.agent
+        directory = self._directory(hook, place)
+        slug = self._identity(hook.record.agent, directory)
+        self._space.local.spawn_captured(name, briefing, directory, at, slug=slug, parent=parent)
         self.spawned += 1
+
+    def _identity(self, wanted: str, directory: str) -> str | None:
+        """The identity of a session: the one that CLIA_AGENT names, else that of the configuration."""
+        local = self._space.local
+        return wanted if local.has_identity(wanted, directory) else local.config.capture.identity
+
+    def _directory(self, hook: IncomingEvent | None, place: str) -> str:
+        """The directory that a session runs in, if it is in the worktree and still there."""
+        for path in () if hook is None else (hook.report.cwd, hook.record.cwd):
+            if path and os.path.isabs(path) and os.path.isdir(path) and self._captures.top_of(path) == place:
+                return path
+        return place if os.path.isdir(place) else os.path.dirname(os.path.dirname(self._space.home))
 
     def _forked_from(self, tool: ToolReader, session: str, path: str, at: str) -> tuple[CapturedSession | None, str]:
         """The session that this one was forked from, and the fork's time if the copied lines do not show it."""
@@ -262,7 +298,7 @@ class IngestedSessions:
         return None
 
     def read_transcript(self, live: IngestedSession, upto: str | None) -> TranscriptEvents:
-        """Read on in the transcript of a session or sub-agent, if it is its own."""
+        """Continue reading the transcript of a session or sub-agent, if it is its own."""
         captured, cursor = live.captured, cursor_of(live.captured)
         if not captured.transcript or not self.transcripts.is_own(live.tool, captured.transcript, captured.session, captured.sub):
             return TranscriptEvents((), cursor)
@@ -313,10 +349,8 @@ class IngestedSessions:
             meta = {"tool": tool.name, "session": parent.session, "sub": sub, **({"kind": kind} if kind else {})}
             briefing = Briefing(f"{kind or 'sub-agent'} of {parent.agent}", meta=meta)
             head = self._captures.head_at(place) if place != parent.place else None
-            if head is None:
-                self._space.spawn_from(name, briefing, parent.agent, accept_incomplete=CAPTURED)
-            else:  # its own worktree, with its own files
-                self._space.spawn_at(name, briefing, head, parent.agent, accept_incomplete=CAPTURED)
+            directory = self._directory(hook, place)
+            self._space.local.spawn_captured(name, briefing, directory, head, slug=kind or None, parent=parent.agent)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else parent.last
         others = [other for other in self.open_subs(session, place) if other.captured.sub != sub]
@@ -324,7 +358,9 @@ class IngestedSessions:
         captured = CapturedSession(*owner, name, place, started=at, last=at, tree=self._captures.tree_of(name))
         folder, prefix = tool.sub_folder(parent.transcript, parent.session)
         transcript = f"{folder}/{prefix}{sub}.jsonl" if folder else ""
-        return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None))
+        begun = hook.record.stored if hook is not None else parent.begun
+        self._captures.looks.inherit(captured, parent)
+        return self._enter(tool, captured._replace(transcript=transcript, shared=bool(others) or hook is None, begun=begun))
 
     def place_of_session(self, sub: IngestedSession) -> str:
         """The directory of the session that started a sub-agent."""
@@ -332,7 +368,7 @@ class IngestedSessions:
         return sub.captured.place if session is None else session.captured.place
 
     def unfinished(self, session: IngestedSession) -> list[IngestedSession]:
-        """Other sessions in the directory of this one whose turn has not ended: they work, or were killed."""
+        """Other sessions in the same directory whose turn has not ended: they are working, or were killed."""
         agents, place = set(self._space.agents()), session.captured.place
         rows = [row for row in self._captures.sessions() if row.place == place and not row.sub and row.agent in agents]
         begun = [row for row in rows if row.turn or row.key in self._lives]
@@ -362,7 +398,7 @@ class IngestedSessions:
 
 
 def moved(captured: CapturedSession, transcript: str) -> CapturedSession:
-    """A session whose transcript moved to another file."""
+    """The session, with its transcript moved to another file."""
     cursor = restart(cursor_of(captured), read_bytes(transcript, 0, 1 << 20) or b"")
     return captured._replace(transcript=transcript, standing=cursor.to_json())
 

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.capture.events import CALL, END, FAILURE, NOTE, PROMPT, RESULT, START, TURN_END, ToolEvent, digest, is_reading
-from clia.capture.git_activity import is_in_call
+from clia.capture.events import FAILURE, NOTE, ToolEvent, digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.agents import IncomingEvent, IngestedSession
-    from clia.capture.service import CapturedSession
     from clia.errors import CliaError
-
-SUBJECT_MAX = 72
 
 
 class IngestCounts(NamedTuple):
@@ -33,6 +29,7 @@ class IngestCounts(NamedTuple):
     rejected: int = 0  # events that could not be parsed, and are kept aside
     left: int = 0  # events that wait behind one that could not be recorded
     unreadable: int = 0  # lines of transcripts that could not be read
+    left_out: int = 0  # files that are not recorded: too large, with a secret, or unreadable
 
 
 def not_taken(hook: IncomingEvent, err: CliaError, done: str = "committed", key: str = "not-taken") -> ToolEvent:
@@ -45,28 +42,11 @@ def not_read(path: str) -> ToolEvent:
 
 
 def combined(event: ToolEvent, reported: ToolEvent | None) -> ToolEvent:
-    """An event of a transcript with what a hook reports of it. The hook has more detail, but not each result of a command."""
+    """An event of a transcript, completed by the hook's report. The hook has more detail, but not every result of a command."""
     if reported is None or reported is event:
         return event
     failed = FAILURE in (event.what, reported.what)
     return reported._replace(what=FAILURE if failed else reported.what, data={**event.data, **reported.data})
-
-
-def watched(captured: CapturedSession, event: ToolEvent, head: str) -> CapturedSession:
-    """A session that has seen HEAD at an event. A move while a tool call runs is the tool's; another one is a person's."""
-    calls, writing = captured.calls, captured.writing
-    writes = not is_reading(event.data.get("tool"))
-    moved = bool(is_in_call(captured, event) and head and captured.head and head != captured.head)
-    if event.what == CALL:
-        calls, writing = calls + 1, writing + writes
-    elif event.what in (RESULT, FAILURE):
-        calls, writing = max(0, calls - 1), max(0, writing - writes)
-    elif event.what in (PROMPT, START, TURN_END, END):  # an interrupted call has no end
-        calls = writing = 0
-    moves = (*captured.moves, (captured.head, head)) if moved else captured.moves
-    if event.what == PROMPT:
-        captured = captured._replace(base=head, prompt_ids=event.counted is None)
-    return captured._replace(head=head or captured.head, calls=calls, writing=writing, moves=moves)
 
 
 def key_of(live: IngestedSession, event: ToolEvent, key: str | None) -> str:
@@ -89,8 +69,3 @@ def entry_of(event: ToolEvent, key: str) -> dict[str, Any]:
     if event.data:
         entry["data"] = dict(event.data)
     return entry
-
-
-def subject(prompt: str, otherwise: str) -> str:
-    line = next((text_line.strip() for text_line in prompt.splitlines() if text_line.strip()), otherwise)
-    return line if len(line) <= SUBJECT_MAX else f"{line[: SUBJECT_MAX - 1]}…"

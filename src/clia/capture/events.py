@@ -31,8 +31,10 @@ BOUNDS = frozenset((START, SUB_START, SUB_STOP, TURN_END, END))
 
 MODEL_ERROR = {"event": "error"}
 """The data of a note about an error of the model."""
+INTERRUPTED = {"event": "interrupted"}
+"""The data of a note that a person interrupted the turn."""
 _INTERNAL = re.compile(r"a[a-z_]+-[0-9a-f]+")
-_DELEGATING = frozenset(("Agent", "Task", "SendMessage", "task", "agent", "invoke_agent"))
+_DELEGATING = frozenset(("Agent", "Task", "SendMessage", "task", "agent", "invoke_agent", "spawn_agent"))
 _READING = frozenset(
     (
         *("Read", "Grep", "Glob", "WebFetch", "WebSearch", "ToolSearch", "TaskOutput"),
@@ -207,7 +209,10 @@ def as_text(value: Any, depth: int = 0) -> str:
     return "" if value is None else shortened(json.dumps(small(value), ensure_ascii=False, sort_keys=True))
 
 
-_TELLING = ("command", "cmd", "file_path", "path", "filePath", "notebook_path", "pattern", "query", "url", "description", "prompt")
+_TELLING = (
+    *("command", "commands", "cmd", "file_path", "path", "filePath", "notebook_path"),
+    *("pattern", "query", "url", "description", "prompt", "task"),
+)
 
 
 def call_line(tool: str, arguments: Any) -> str:

@@ -1,8 +1,9 @@
 """``clia hook TOOL``: run by a tool at each of its steps, while it waits.
 
-Invariant: it writes the event from standard input to the spool and returns, whatever happens. It raises nothing, prints nothing to
-standard output, and prints one line to standard error only if the event could not be stored. It loads very little of the standard
-library and nothing else: a tool runs it hundreds of times an hour.
+Invariant: it writes the event from standard input to the spool and returns, whatever happens. It raises nothing, and prints one
+line to standard error only if the event could not be stored. It prints to standard output only what the rules of guardrails say
+about a call (``permissions.answers``). It loads very little of the standard library and nothing else: a tool runs it hundreds of
+times an hour.
 """
 
 from __future__ import annotations
@@ -28,20 +29,23 @@ PROJECTS = {
 }
 # The fields that name the event.
 NAMES = (b'"hook_event_name"', b'"event_type"', b'"hookName"')
-# Events that start an ingest: something began that needs an agent, or ended.
+# Events that start an ingest: something began that needs an agent, or ended. The tool waits for it, because it reads the files as
+# they are before another author changes any.
 TURNS = (
     *(b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd"),
     *(b"AfterAgent", b"TaskStart", b"TaskResume", b"TaskComplete", b"TaskCancel"),
+    *(b"agent_start", b"agent_resume", b"agent_end", b"agent_abort", b"agent_error", b"session_shutdown"),
 )
-# They start one, too: what changed before a prompt is people's. In `clia run`, everything is the program's.
+# Prompts start an ingest, too: changes before a prompt are people's. In `clia run`, all changes are the program's.
 PROMPTS = (b"UserPromptSubmit", b"BeforeAgent")
-# The tool waits for their ingest, because it reads the files as they are before another author changes any.
-AWAITED = (b"SessionStart", b"SubagentStart", b"SubagentStop", b"TaskStart", b"TaskResume", *PROMPTS)
+# The events before a call, and the tools that read an answer.
+CALLS = (b"PreToolUse", b"PermissionRequest", b"BeforeTool")
+ANSWERED = ("claude-code", "codex", "gemini")
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
 _AWAITED_SECONDS, _RUN_SECONDS = 3.0, 8.0
-"""How long a tool waits for the ingest of an event, outside of ``clia run`` and in it, unless ``CLIA_HOOK_INGEST`` says it. The
+"""How long a tool waits for the ingest of an event, outside of ``clia run`` and in it. ``CLIA_HOOK_INGEST`` overrides both. The
 installed hooks may take ten seconds."""
 _POLL_SECONDS = 0.01
 _WORKTREES_MAX, _STASHES_MAX, _CONTENT_MAX = 200, 50, 1 << 16
@@ -70,9 +74,8 @@ def _record(tool: str) -> None:
 
 
 def caller(tool: str) -> str:
-    """The tool that runs this hook: Copilot CLI also runs the hooks in Claude Code's project settings.
-
-    Nothing if it has hooks of its own, which report the same event.
+    """The tool that runs this hook: Copilot CLI also runs the hooks in Claude Code's project settings. Empty if it has hooks of its
+    own, which report the same event.
     """
     if tool != "claude-code" or not os.environb.get(b"COPILOT_CLI"):
         return tool
@@ -86,12 +89,28 @@ def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> Non
     agent, secret = (os.environb.get(name, b"") for name in (b"CLIA_AGENT", b"CLIA_RUN_SECRET"))
     head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret, reflog_state(private, common))
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
+    name = event_name(first)
+    if name in CALLS and tool in ANSWERED:
+        _answer(tool, name, where, common, first, stored)
     if os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return
     try:
         _ingest(stored, where if private else common, common, first)
     except BaseException:  # noqa: BLE001  # interrupted while it waits: the event is stored, and the next one starts an ingest
         return
+
+
+def _answer(tool: str, event: bytes, where: bytes, common: bytes, payload: bytes, stored: bytes) -> None:
+    """Tell the tool what the rules say about a call; if that fails, let it ask in its own way."""
+    from clia.capture.permissions import answers
+
+    try:
+        if len(payload) >= spool.CHUNK:  # the rest of a large event is in the spool only
+            with open(stored, "rb") as file:
+                payload = file.read().partition(b"\n\n")[2]
+        answers.respond(tool, event, where, common, payload)
+    except BaseException as err:  # noqa: BLE001  # whatever happens, the call must not run unasked
+        answers.fall_back(tool, event, f"clia could not evaluate the rules: {type(err).__name__}: {err}")
 
 
 def _complain(text: str) -> None:
@@ -131,7 +150,7 @@ def read_input(file: int = _STDIN) -> bytes:
 
 
 def _space_of(tool: str) -> tuple[bytes, bytes, bytes] | None:
-    """A directory in a space, its git directory (empty if it is gone), and the space's shared one.
+    """A directory in a space, its git directory (empty if it is missing), and the space's shared git directory.
 
     The current directory or, if it is gone or outside of a space, the tool's project: an agent that changes directory still belongs
     to that project.
@@ -262,14 +281,14 @@ def starts_ingest(payload: bytes, *, in_run: bool) -> bool:
 def wait_limit(payload: bytes, *, in_run: bool) -> float:
     """The seconds that the tool waits at most for the ingest of an event that starts one.
 
-    In ``clia run``, a turn's commit contains only that turn's files. Elsewhere, the ingest at a start or prompt separates what
-    people changed from what the tool is about to change, and the one at the end of a sub-agent what it changed from what its
-    session is about to change. A session that starts again after it was compacted is in a turn.
+    The ingest at a start or prompt separates what people changed from what the tool is about to change. The one at the end of a
+    turn or sub-agent separates what it changed from what others are about to change, such as a script that continues after the
+    tool. A session that starts again after it was compacted is in a turn.
     """
     seconds = os.environb.get(b"CLIA_HOOK_INGEST", b"")
     if in_run:
         return float(seconds) if seconds.isdigit() else _RUN_SECONDS
-    if event_name(payload) not in AWAITED or _text_of(payload, b'"source"') == b"compact":
+    if not starts_ingest(payload, in_run=False) or _text_of(payload, b'"source"') == b"compact":
         return 0.0
     return float(seconds) if seconds.isdigit() else _AWAITED_SECONDS
 

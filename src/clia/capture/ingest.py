@@ -61,6 +61,8 @@ def ingest(
     spools = _spools(space, environment)
     counts, untried = IngestCounts(), set[str]()
     result = Ingested(counts, busy=True)
+    if any(map(spool.waiting, spools)):
+        space.local.check_identity()  # every event stays until git knows who is accountable
     for _ in range(_ROUNDS):
         with _alone(spools[0], wait=wait) as ours:
             if not ours:
@@ -70,7 +72,18 @@ def ingest(
             counts = IngestCounts(*(before + now for before, now in zip(counts, result.done, strict=True)))
         if not work.fresh():  # an event that arrived just before the lock was released started no ingest
             break
+    if counts.events:
+        _close_prompts(space)
     return result._replace(done=counts._replace(left=len(untried)))
+
+
+def _close_prompts(space: Space) -> None:
+    """Close the permission prompts of sessions that have ended. The next ingest repeats what fails."""
+    if os.path.isdir(os.path.join(space.home, "prompts")):
+        from clia.capture.permissions.prompts import close_abandoned  # few sessions have prompts
+
+        with suppress(CliaError):
+            close_abandoned(space)
 
 
 @contextmanager
@@ -140,7 +153,7 @@ class _Ingest:
             if not names:
                 break
             self._pass(names[:_AT_ONCE])
-        for live in self._capturing.unread():
+        for live in self._capturing.lives.unread():
             self._settle(partial(self._capturing.catch_up, live), (live.tool.name, live.captured.session))
         self._record_all()
         if self._capturing.done.commits:
@@ -163,21 +176,27 @@ class _Ingest:
             if _session_of(hook) in self._stuck:
                 self._left.add(hook.record.id)
                 continue
-            hook = hook._replace(later_calls=partial(self._later_calls, hook))  # noqa: PLW2901
+            hook = hook._replace(later_calls=partial(self._later_calls, hook), is_past=partial(self._is_past, hook))  # noqa: PLW2901
             self._settle(partial(self._capturing.take, hook), _session_of(hook), hook)
         self._record_all()
         self._progress(len(hooks), len(hooks))
 
     def _record_all(self) -> None:
-        for live in self._capturing.unrecorded():
+        for live in self._capturing.lives.unrecorded():
             self._settle(partial(self._capturing.flush, live, None), (live.tool.name, live.captured.session))
 
     def _later_calls(self, hook: IncomingEvent) -> list[LaterCall]:
         """The waiting calls of the same session after an event."""
         is_prompt = any(event.what == PROMPT for event in hook.report.events)
+        return [call for event in self._later(hook) if event.is_call or is_prompt for call in event.later]
+
+    def _is_past(self, hook: IncomingEvent) -> bool:
+        return bool(self._later(hook))
+
+    def _later(self, hook: IncomingEvent) -> list[_WaitingEvent]:
+        """The waiting events of the same session after an event."""
         waiting = [self._event(place, name) for name, place in self.fresh() if name > hook.record.id]
-        later = [event for event in waiting if event is not None and event.session == _session_of(hook)]
-        return [call for event in later if event.is_call or is_prompt for call in event.later]
+        return [event for event in waiting if event is not None and event.session == _session_of(hook)]
 
     def _event(self, place: str, name: str) -> _WaitingEvent | None:
         if name not in self._waiting:

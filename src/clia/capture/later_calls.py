@@ -1,7 +1,7 @@
 """Tool calls after an event, for an ingest that reads the directory late.
 
-Invariant: a file that the session may have changed is not counted as found. If all later calls say which files they write, the
-other files are as the event found them; if one does not, such as a shell command, no file is known to be.
+Invariant: a file that the session may have changed does not count as existing before it. If all later calls name the files that
+they write, the other files are unchanged since the event. If one does not, such as a shell command, any file may have changed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.capture import transcripts
+from clia.capture.changes.directory_looks import Moment
 from clia.capture.events import CALL, FAILURE, RESULT, is_delegating, is_reading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.capture.agents import IngestedSession
+    from clia.capture.agents import IncomingEvent, IngestedSession
     from clia.capture.events import ToolEvent
 
 
@@ -39,10 +40,16 @@ def later_call(event: ToolEvent) -> LaterCall:
 
 def named_files(calls: Sequence[LaterCall]) -> list[str] | None:
     """The files that calls write; None if they may have written others. A result adds nothing if its call is known."""
-    known = {call.id for call in calls if not call.is_result}
-    if any(call.unnamed or (call.is_result and call.id not in known) for call in calls):
+    call_ids = {call.id for call in calls if not call.is_result}
+    if any(call.unnamed or (call.is_result and call.id not in call_ids) for call in calls):
         return None
     return [path for call in calls for path in call.paths]
+
+
+def moment_of(hook: IncomingEvent) -> Moment:
+    """The moment of an event, for a look at the directory."""
+    paths = tuple(path for call in hook.later_calls() for path in call.paths)
+    return Moment(hook.record.stored, hook.is_past(), paths)
 
 
 def calls_in_transcript(live: IngestedSession, at: str) -> list[LaterCall]:

@@ -13,12 +13,13 @@ from functools import partial
 
 from clia.capture import transcripts
 from clia.capture.agents import IngestedSessions, cursor_of, moved
-from clia.capture.entries import IngestCounts, combined, entry_of, key_of, not_read, not_taken, nth_report, subject, watched
+from clia.capture.changes.file_rules import not_recorded
+from clia.capture.changes.git_activity import is_here, looked, noticed
+from clia.capture.entries import IngestCounts, combined, entry_of, key_of, not_read, not_taken, nth_report
 from clia.capture.events import (
     BOUNDS,
     CALL,
     END,
-    MODEL_ERROR,
     NOTE,
     PROMPT,
     SAID,
@@ -33,12 +34,11 @@ from clia.capture.events import (
     is_reading,
     time_field,
 )
-from clia.capture.git_activity import is_here, looked, noticed
-from clia.capture.later_calls import calls_in_transcript, named_files
+from clia.capture.later_calls import calls_in_transcript, moment_of, named_files
 from clia.capture.service import MARK, DirectoryChange, paths_inside
-from clia.capture.tools import TOOLS
+from clia.capture.turns import subject, turn_after, unfinished_subject, watched
 from clia.errors import CliaError, InvalidInput, NotFound
-from clia.space.attribution import HEAD
+from clia.space.attribution.attributions import HEAD
 from clia.space.core import CommitText
 from clia.space.model import Conflicts, Merged
 
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 OFFERS = "offers-merge"
 """The relation from a sub-agent to its starter while its work is not merged."""
 _BODY = 4000
-_UNFINISHED = {"open": "unfinished turn", "failed": "model error"}
 
 
 class Recorder:
@@ -61,23 +60,23 @@ class Recorder:
         self._space = space
         self._captures = space.captures
         self._remove = remove
-        self._lives = IngestedSessions(space)
+        self.lives = IngestedSessions(space)
         self._counts = dict.fromkeys(IngestCounts._fields, 0)
 
     @property
     def done(self) -> IngestCounts:
-        return IngestCounts(**self._counts | {"agents": self._lives.spawned, "sub_agents": self._lives.spawned_subs})
+        return IngestCounts(**self._counts | {"agents": self.lives.spawned, "sub_agents": self.lives.spawned_subs})
 
     # Events, in order
 
     def take(self, hook: IncomingEvent) -> None:
         """Record an event, or queue it until the next start or end."""
         queued: IngestedSession | None = None
-        hook, refused = self._lives.owned(hook)
-        for event in map(partial(self._of_an_agent, hook), hook.report.events if not self._lives.is_empty(hook) else ()):
+        hook, refused = self.lives.owned(hook)
+        for event in map(partial(self.lives.of_an_agent, hook), hook.report.events if not self.lives.is_empty(hook) else ()):
             live = self._live(hook, event)
             if event.what == CALL and not event.sub and not is_reading(event.data.get("tool")):
-                self._lives.share(self._lives.open_subs(live, live.captured.place))
+                self.lives.share(self.lives.open_subs(live, live.captured.place))
             live.captured = noticed(live.captured, event, hook.record, self._captures.commit_of)
             live.captured = watched(live.captured, event, hook.record.commit if is_here(live.captured, hook.record) else "")
             if refused and live.captured.refused != refused:
@@ -96,14 +95,6 @@ class Recorder:
             self._remove(hook.record)
         else:
             queued.records.append(hook.record)
-
-    def _of_an_agent(self, hook: IncomingEvent, event: ToolEvent) -> ToolEvent:
-        """The event, or a note if it is the end of an agent that the tool runs internally: nothing else is known of it."""
-        if event.what != SUB_STOP or self._lives.get(hook.tool, hook.report.session, event.sub) is not None:
-            return event
-        if os.path.isfile(hook.report.sub_transcript or "") and not is_internal(event.sub):
-            return event  # only its start was missed
-        return ToolEvent(NOTE, f"an internal agent ended: {event.text}".rstrip(": "), data={"event": "SubagentStop"})
 
     def _bound(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         acts = {
@@ -129,24 +120,24 @@ class Recorder:
     # The agent of an event
 
     def _live(self, hook: IncomingEvent, event: ToolEvent) -> IngestedSession:
-        session = self._lives.session(hook, event)
+        session = self.lives.session(hook, event)
         if not event.sub:
             return session
-        live = self._lives.get(hook.tool, hook.report.session, event.sub)
+        live = self.lives.get(hook.tool, hook.report.session, event.sub)
         if live is None:
             clean = False
-            if event.what == SUB_START and not any(sub.open for sub in self._lives.subs(session.captured)):
+            if event.what == SUB_START and not any(sub.open for sub in self.lives.subs(session.captured)):
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or the work of other sub-agents would count as the session's
                 # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
                 clean = self._commit(hook, session, "the files when a sub-agent started", trace_alone=False)
-            live = self._lives.begin_sub(session, event.sub, hook.report.sub_kind, hook)
+            live = self.lives.begin_sub(session, event.sub, hook.report.sub_kind, hook)
             if live.captured.place == session.captured.place and (not clean or session.captured.writing):
                 live.captured = live.captured._replace(shared=True)
                 self._captures.keep(live.captured)
         elif event.what in (SUB_START, CALL) and not live.captured.open:  # it continues, and others have worked since
             live.captured = live.captured._replace(open=True, shared=True)
-        self._lives.follow(live, hook)
+        self.lives.follow(live, hook)
         path = hook.report.sub_transcript
         if path and path != live.captured.transcript:
             live.captured = moved(live.captured, path)
@@ -159,7 +150,7 @@ class Recorder:
         if event.data.get("source") == "compact":
             self._trace_now(live, event._replace(what=NOTE), hook.record)
             return
-        # Changes from before the session or after its last turn are not its work; changes that an interrupted turn left are.
+        # Changes from before the session or after its last turn are not its work; changes of an interrupted turn are.
         self._accept(live)
         if live.captured.turn:
             self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
@@ -170,14 +161,22 @@ class Recorder:
         self._trace_now(live, event._replace(what=NOTE), hook.record)
 
     def _prompted(self, hook: IncomingEvent, live: IngestedSession) -> None:
-        """Commit what people changed since the last turn, if this prompt starts the next one."""
-        is_open = live.captured.turn or any(event.what in (PROMPT, CALL) for event, _ in live.queue)
-        if not is_open and not self._captures.is_running(live.agent):
+        """Commit what people changed since the last turn, or what an interrupted one left, if this prompt starts the next one."""
+        prompts = [self._captures.clean(event.text)[:_BODY] for event, _ in live.queue if event.what == PROMPT]
+        prompt = prompts[-1] if prompts else live.captured.prompt
+        if live.captured.turn or any(event.what in (PROMPT, CALL) for event, _ in live.queue):
+            self.flush(live, hook.record.at)  # the transcript may have this prompt, too
+        if live.captured.turn == "interrupted":
+            self._accept(live)
+            self._commit(hook, live, unfinished_subject(live.captured._replace(prompt=prompt)))
+            live.captured = live.captured._replace(turn="")
+            return
+        if not live.captured.turn and not self._captures.is_running(live.agent):
             self._record_baseline(hook, live, "the files when the turn started")
 
     def _record_baseline(self, hook: IncomingEvent, live: IngestedSession, message: str) -> None:
         """Commit the files as the session found them. Those of its running sub-agents are left to them."""
-        for other in self._lives.unfinished(live):
+        for other in self.lives.unfinished(live):
             self._commit_unfinished(hook, other)
         change = self._left(live, self._found(hook, live), leave=True)
         try:
@@ -187,7 +186,7 @@ class Recorder:
             return
         self._captures.reached("baseline-recorded")
         if change.now is not None:
-            live.captured = looked(live.captured, change.now)
+            self._looked(live, change.now)
 
     def _commit_unfinished(self, hook: IncomingEvent, live: IngestedSession) -> None:
         """Commit the files that another session's open turn named: it may have been killed, and they are not the person's."""
@@ -199,16 +198,16 @@ class Recorder:
             change = DirectoryChange(now, live.captured.tree, live.captured.paths)
             commit = self._captures.record(live.captured, text, change, trace_alone=False)
             self._counts["commits"] += commit is not None
-            live.captured = live.captured._replace(paths=())  # what is changed in them from now on may be a person's
+            live.captured = live.captured._replace(paths=())  # later changes of them may be a person's
             self._captures.keep(live.captured)
 
     def _sub_started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
-        session = self._lives.session(hook, event)
+        session = self.lives.session(hook, event)
         self._trace_now(session, ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}"), hook.record)
         self._captures.keep(session.captured)
 
     def _sub_stopped(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
-        session = self._lives.session(hook, event)
+        session = self.lives.session(hook, event)
         self._said(hook, live, event)
         self._finish_sub(hook, session, live)
         self._trace_now(session, ToolEvent(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}"), hook.record)
@@ -227,7 +226,7 @@ class Recorder:
     def _turn_ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         message = self._said(hook, live, event)
         running = event.data.get("running")
-        others = self._lives.open_subs(live, live.captured.place)
+        others = self.lives.open_subs(live, live.captured.place)
         for sub in others:
             if running is not None and sub.captured.sub not in running:  # its end was not reported
                 self._close_sub(hook, live, sub)
@@ -240,15 +239,13 @@ class Recorder:
 
     def _ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
-        for captured in self._lives.subs(live.captured):
-            sub = self._lives.get(hook.tool, captured.session, captured.sub) if captured.open else None
+        for captured in self.lives.subs(live.captured):
+            sub = self.lives.get(hook.tool, captured.session, captured.sub) if captured.open else None
             if sub is not None:
                 self._close_sub(hook, live, sub)
         self._accept(live)
         text = f"the end of the session: {self._captures.clean(event.text)}"
-        if live.captured.turn:
-            text = subject(f"{_UNFINISHED[live.captured.turn]}: {live.captured.prompt}", text)
-        self._commit(hook, live, text)
+        self._commit(hook, live, unfinished_subject(live.captured) if live.captured.turn else text)
         live.captured = live.captured._replace(open=False, turn="")
 
     def _close_sub(self, hook: IncomingEvent, session: IngestedSession, sub: IngestedSession) -> None:
@@ -267,10 +264,10 @@ class Recorder:
 
         The work of a sub-agent in its own worktree stays offered: the tool may merge or discard it.
         """
-        for captured in self._lives.subs(live.captured):
+        for captured in self.lives.subs(live.captured):
             is_here = captured.place == live.captured.place
             ready = is_here and captured.offered and captured.agent in self._space.agents()
-            sub = self._lives.get(live.tool, captured.session, captured.sub) if ready else None
+            sub = self.lives.get(live.tool, captured.session, captured.sub) if ready else None
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):
                     self._space.relations.retract(sub.agent, OFFERS, live.agent)
@@ -308,6 +305,8 @@ class Recorder:
         text = CommitText(message, {MARK: mark | ({HEAD: live.captured.base} if live.captured.base else {})})
         captured, change = live.captured, self._left(live, self._seen(hook, live, named), leave=leave)
         try:
+            if live.look is not None:
+                self._captures.record_found_lines(captured, live.look, change)
             commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
         except InvalidInput as err:
             self._trace_now(live, not_taken(hook, err), hook.record)
@@ -317,15 +316,26 @@ class Recorder:
         live.captured = live.captured._replace(moves=(), git=live.captured.git.committed())
         if change.now is None or change.only is not None:
             return False
-        live.captured = looked(live.captured, change.now)
+        self._looked(live, change.now)
         return True
+
+    def _looked(self, live: IngestedSession, tree: str) -> None:
+        """The directory was committed as the last look saw it."""
+        if live.look is not None:
+            self._captures.looks.keep(live.captured, live.look)
+        live.captured = looked(live.captured, tree)
 
     def _found(self, hook: IncomingEvent, live: IngestedSession) -> DirectoryChange:
         """The directory as a session or turn found it, without the files that it may have changed since."""
-        now = self._look(hook, live) if named_files(hook.later_calls()) is not None and not live.captured.shared else None
+        is_known = self._captures.looks.has_found(live.captured)
+        is_due = named_files(hook.later_calls()) is not None and not live.captured.shared
+        now = self._look(hook, live, as_found=True) if is_due or not is_known else None
         # Again, after reading the directory: later calls do not matter.
         named = None if now is None else named_files([*hook.later_calls(), *calls_in_transcript(live, hook.record.at)])
-        if now is None or named is None:
+        is_certain = is_due and named is not None
+        if live.look is not None and (is_certain or not is_known):  # now: if this ingest is killed, the next one may be late
+            self._captures.looks.keep(live.captured, live.look)
+        if now is None or named is None or not is_certain:
             return DirectoryChange(None)  # the turn commits them
         return self._captures.without(DirectoryChange(now, live.captured.tree), paths_inside(live.captured.place, named))
 
@@ -335,7 +345,7 @@ class Recorder:
         if now is None:
             return DirectoryChange(None)
         # Checked after reading the directory: later calls do not matter. A sub-agent in its own worktree is always alone there.
-        apart = bool(live.captured.sub) and live.captured.place != self._lives.place_of_session(live)
+        apart = bool(live.captured.sub) and live.captured.place != self.lives.place_of_session(live)
         later = [*hook.later_calls(), *calls_in_transcript(live, hook.record.at)]
         change = DirectoryChange(now, live.captured.tree)
         if apart or not (live.captured.shared or later):
@@ -351,7 +361,7 @@ class Recorder:
 
     def _left(self, live: IngestedSession, change: DirectoryChange, *, leave: bool) -> DirectoryChange:
         """A change of a session without that of its running sub-agents, which commit it when they end."""
-        subs = self._lives.open_subs(live, live.captured.place) if change.now is not None and not live.captured.sub else []
+        subs = self.lives.open_subs(live, live.captured.place) if change.now is not None and not live.captured.sub else []
         if not subs:
             return change
         if leave and not any(sub.captured.shared for sub in subs):
@@ -362,14 +372,24 @@ class Recorder:
         paths = [path for sub in subs for path in sub.captured.paths if path not in own]
         return self._captures.without(change, paths)
 
-    def _look(self, hook: IncomingEvent, live: IngestedSession) -> str | None:
+    def _look(self, hook: IncomingEvent, live: IngestedSession, *, as_found: bool = False) -> str | None:
+        live.look = None
         if self._captures.top_of(live.captured.place) is None:
             return None  # the directory is gone
         try:
-            return self._captures.look(live.captured)
-        except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
+            moment = moment_of(hook)
+            live.look = self._captures.looks.look(live.captured, moment, as_found=as_found)
+            if as_found and not moment.is_past and hook.is_past():  # the session may have made files while they were read
+                live.look = self._captures.looks.look(live.captured, moment_of(hook), as_found=True)
+        except CliaError as err:  # a missing filter: record the trace anyway
             self._trace_now(live, not_taken(hook, err, "read", "not-looked"), hook.record)
             return None
+        left_out = live.look.unrecorded(live.captured.left_out)
+        self._counts["left_out"] += len(left_out.items() - live.captured.left_out.items())
+        live.captured = live.captured._replace(left_out=left_out)
+        if live.look.left_out:
+            self._trace_now(live, not_recorded(live.look.left_out), hook.record)
+        return live.look.tree
 
     # Entries
 
@@ -400,7 +420,7 @@ class Recorder:
         entries = [entry_of(combined(by_lines.get(key, event), by_hooks.get(key)), key) for event, key in merged]
         if entries:
             self._captures.reached("entries-made")
-            self._counts["entries"] += self._lives.add_entries(live, entries)
+            self._counts["entries"] += self.lives.add_entries(live, entries)
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
 
@@ -427,46 +447,27 @@ class Recorder:
         paths = [path for call in calls for path in paths_inside(captured.place, call.paths)]
         if any(event.what in (PROMPT, CALL) for event in reported):  # a notification starts a turn without a prompt
             turn = "open"
-        if any(event.what == NOTE and event.data == MODEL_ERROR for event in read):
-            turn = "failed"
         live.captured = captured._replace(
-            turn=turn,
+            turn=turn_after(turn, read),
             prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else captured.prompt,
             paths=tuple(dict.fromkeys((*captured.paths, *paths))),
         )
 
     def _transcribed(self, live: IngestedSession, upto: str | None) -> tuple[list[ToolEvent], list[IngestedSession]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
-        reading = self._lives.read_transcript(live, upto)
+        reading = self.lives.read_transcript(live, upto)
         self._counts["unreadable"] += reading.unreadable
         live.captured = captured = live.captured._replace(standing=reading.cursor.to_json())
         # Older versions write a sub-agent's lines into the session's transcript.
         subs: dict[str, IngestedSession] = {}
         for event in reading.events if not captured.sub else ():
             if event.sub:
-                sub = self._lives.get(live.tool, captured.session, event.sub) or self._lives.begin_sub(live, event.sub, "", None)
+                sub = self.lives.get(live.tool, captured.session, event.sub) or self.lives.begin_sub(live, event.sub, "", None)
                 sub.queue.append((event, event.key or ""))
                 subs[event.sub] = sub
         return [event for event in reading.events if event.sub in ("", captured.sub)], list(subs.values())
 
     # Sessions without new events
-
-    def unrecorded(self) -> list[IngestedSession]:
-        """Sessions with queued events."""
-        return [live for live in self._lives.all() if live.queue or live.records]
-
-    def unread(self) -> list[IngestedSession]:
-        """Open sessions, and those whose transcripts have grown."""
-        agents = set(self._space.agents())
-        states = []
-        for captured in self._captures.sessions():
-            tool = TOOLS.get(captured.tool)
-            if tool is None or captured.agent not in agents:
-                continue
-            if captured.open or transcripts.has_grown(captured.transcript, cursor_of(captured).offset):
-                state = self._lives.get(tool, captured.session, captured.sub)
-                states += [] if state is None else [state]
-        return states
 
     def catch_up(self, live: IngestedSession) -> None:
         """Read a transcript to its end, and find sub-agents that no hook reported."""
@@ -487,10 +488,10 @@ class Recorder:
         for name in transcripts.list_folder(folder) if folder else ():
             sub = name.removeprefix(prefix).removesuffix(".jsonl")
             path = os.path.join(folder, name)
-            known = is_internal(sub) or self._lives.get(live.tool, captured.session, sub) is not None
-            if known or name != f"{prefix}{sub}.jsonl" or not is_id(sub):
+            is_known = is_internal(sub) or self.lives.get(live.tool, captured.session, sub) is not None
+            if is_known or name != f"{prefix}{sub}.jsonl" or not is_id(sub):
                 continue
             begun = next((time_field(line, "timestamp") for line in transcripts.first_lines(path, 1 << 16)), None)
             is_due = upto is None or begun is None or begun <= upto
-            if is_due and self._lives.transcripts.is_own(live.tool, path, captured.session, sub):
-                self.flush(self._lives.begin_sub(live, sub, "", None), upto)
+            if is_due and self.lives.transcripts.is_own(live.tool, path, captured.session, sub):
+                self.flush(self.lives.begin_sub(live, sub, "", None), upto)

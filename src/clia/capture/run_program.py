@@ -1,9 +1,9 @@
 """``clia run``: run a program as an agent, in its own worktree, with its output in the trace.
 
-Invariant: a started program ends in one commit of the agent with its output, its exit code and the changes that it did not
-commit itself; its own commits are adopted before it. What an interrupted run left is committed before the next one starts.
-Everything the commit needs is checked before the program starts; what cannot be recorded afterwards stays in the worktree and the
-store, and is reported.
+Invariant: a started program ends in one commit of the agent with its output, its exit code and the changes that it did not commit
+itself; its own commits are adopted before it. Changes that an interrupted run left are committed before the next one starts. All
+conditions of the commit are checked before the program starts; work that cannot be recorded afterwards stays in the worktree and
+the store, and is reported.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from clia.programs.preparation import WorktreePreparation, check_setup
 from clia.programs.runner import ProgramCommand
 from clia.programs.worktree import ProgramWorktree, TracedOutput
 from clia.redaction import secrets
+from clia.space.core import CommitText
 from clia.values.background import retry_while_unavailable
 from clia.values.commit_messages import check_text
 from clia.values.refs import check_name
@@ -60,7 +61,7 @@ class SpawnOptions(NamedTuple):
 
 
 class RunOptions(NamedTuple):
-    """What to run, as which agent, and how to record it."""
+    """The program to run, the agent, and how to record the run."""
 
     agent: str
     words: Sequence[str]
@@ -95,6 +96,7 @@ class RunReport(NamedTuple):
     left: str | None  # commit of what an interrupted run left
     adopted: int  # commits that the program made itself
     kept: tuple[str, ...]  # commits that it made and left; refs/clia/own keeps them
+    left_out: tuple[str, ...] = ()  # files that are not recorded, each with the reason
     problem: CliaError | None = None  # why there is no commit; the work is kept
 
 
@@ -105,6 +107,7 @@ def run_program(space: Space, options: RunOptions, world: RunEnvironment, progra
         raise InvalidInput("no program given", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
     check_text(options.message, "message")
     space.types.check_kind(options.kind)  # before the program runs
+    space.local.check_identity()
     if programs is None:
         from clia.programs.runner import ProgramRunner  # POSIX only
 
@@ -131,6 +134,7 @@ class _ProgramRun:
         self._world = world
         title = _shown(shlex.join(options.words))
         self._line = secrets.redact(title).text if world.redact else title
+        self._instructions: str | None = None  # file with what the agent must know
 
     def run(self) -> RunReport:
         work, tell = self._work, self._world.tell
@@ -141,6 +145,7 @@ class _ProgramRun:
         check_setup(space, rules.setup, self._world.approve)
         if spawned:
             tell(f"spawned {agent} at {self._spawn()[:10]}")
+        accepted = self._check_identity(spawned)
         left = None if spawned else self._drained(self._settle)
         if left is not None:
             tell(f"committed what was left in the worktree: {left[:10]}")
@@ -151,20 +156,28 @@ class _ProgramRun:
         except FileError as err:
             raise self._hinted(err) from None
         space.trace(agent, RUN, f"$ {self._line}")
+        if accepted:
+            reason = self._options.birth.accept_incomplete
+            space.trace(agent, RUN, f"runs with an incomplete profile: {reason}", data={"findings": list(accepted)})
         space.captures.forget_secrets(agent)  # events of an earlier run are recorded by now
+        space.captures.watch_programs(work.directory, running=True)
         space.captures.reached("run-started")
         tell(f"{agent} works in {work.directory}")
+        stashes = space.captures.stashes()
         code, problem = self._attended()
         space.captures.reached("program-ended")
+        with suppress(CliaError):  # the run is recorded without them
+            space.captures.keep_dropped_stashes(agent, stashes)
         commit = None
         if problem is None:
             try:
                 commit = self._drained(lambda: self._recorded(code))
+                space.captures.watch_programs(work.directory, running=False)
             except CliaError as err:
                 problem = err
-        files, traced, adopted, kept = _counted(space, commit)
         program = _shown(self._options.words[0])
-        return RunReport(agent, spawned, work.directory, program, code, commit, files, traced, left, adopted, kept, problem)
+        report = RunReport(agent, spawned, work.directory, program, code, commit, 0, 0, left, 0, (), (), problem)
+        return _counted(space, report)
 
     def _drained(self, commit: Callable[[], T]) -> T:
         """Commit after the events of hooks are recorded, so that no ingest commits at the same time."""
@@ -175,8 +188,10 @@ class _ProgramRun:
     # Before
 
     def _check(self, spawned: bool) -> None:
-        """Check what could otherwise fail later. A program among the agent's files is searched there."""
+        """Check conditions that would otherwise fail later. A program among the agent's files is searched there."""
         work, name = self._work, self._options.words[0]
+        if not spawned:
+            work.space.budgets.check(work.agent)
         if spawned and os.path.lexists(work.directory) and (not os.path.isdir(work.directory) or os.listdir(work.directory)):
             raise Conflict(
                 f"{work.directory} cannot become a worktree: it already exists",
@@ -253,6 +268,15 @@ class _ProgramRun:
         meta = {"worktree": damage} if damage else {}
         return self._committed(checkout, changed, f"{message}: {_one_line(lines[0])}" if lines else message, meta)
 
+    def _check_identity(self, spawned: bool) -> tuple[str, ...]:
+        """Refuse a run whose guardrails could be incomplete, unless a person accepts that; return what they accepted."""
+        work, accept = self._work, self._options.birth.accept_incomplete
+        start = work.space.identities.start_of_work(work.agent, accept)
+        for text in start.missing:
+            self._world.tell(f"a guardrail is missing at the place of {work.agent}, and still binds it: {text}")
+        self._instructions = work.space.local.run_directories.write_instructions(work.agent, start.instructions)
+        return () if spawned else start.wrong
+
     # While it runs
 
     def _order(self) -> ProgramCommand:
@@ -260,6 +284,8 @@ class _ProgramRun:
         variables = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
         variables |= {"CLIA_AGENT": work.agent, "CLIA_RUN": os.path.dirname(work.space.home), "PWD": work.directory}
         variables["CLIA_RUN_SECRET"] = self._world.secret
+        if self._instructions is not None:
+            variables["CLIA_INSTRUCTIONS"] = self._instructions
         return ProgramCommand(self._options.words, work.directory, variables)
 
     def _attended(self) -> tuple[int, CliaError | None]:
@@ -284,7 +310,7 @@ class _ProgramRun:
         return self._committed(checkout, changed, self._options.message or _one_line(self._line), meta)
 
     def _repair(self) -> str | None:
-        """Restore a worktree that the program damaged, and trace what it did."""
+        """Restore a worktree that the program damaged, and trace the damage."""
         damage = self._work.repair()
         if damage:
             self._work.space.trace(self._work.agent, RUN, damage)
@@ -294,7 +320,7 @@ class _ProgramRun:
         """Commit the files and the trace, or the trace alone, which never conflicts."""
         work, kind = self._work, self._options.kind
         if not changed:
-            return work.space.commit_with_trace(work.agent, kind, changes={}, message=message, meta=meta)
+            return work.space.captures.commit_trace(work.agent, kind, CommitText(message, meta))
         try:
             commit = work.commit(checkout.base if checkout is not None else work.space.head(work.agent), kind, message, meta)
         except StaleRef as err:
@@ -358,15 +384,21 @@ def _is_of_a_run(entry: Mapping[str, Any]) -> bool:
     return entry.get("kind") == RUN or (entry.get("data") or {}).get("stream") in _KINDS
 
 
-def _counted(space: Space, commit: str | None) -> tuple[int, int, int, tuple[str, ...]]:
-    """What a run did: changed files, trace entries, adopted commits, and the commits that the program left."""
-    if commit is not None:
+def _counted(space: Space, report: RunReport) -> RunReport:
+    """The report with the results of its commit."""
+    if report.commit is not None:
         with suppress(CliaError):  # the run is recorded; the counts are optional
-            trace = space.traces.of(commit)
-            adopted = space.captures.adopted(commit)
-            files = space.history.changed(space.show((*adopted, commit)[0]).parents[0], commit)
-            return len(files), len(trace.entries) if trace else 0, len(adopted), space.show(commit).kept
-    return 0, 0, 0, ()
+            trace = space.traces.of(report.commit)
+            entries = trace.entries if trace else ()
+            notes = [entry for entry in entries if "left_out" in (entry.get("data") or {})]
+            left_out = dict.fromkeys(line for note in notes for line in str(note["text"]).splitlines()[1:])
+            adopted = space.captures.adopted(report.commit)
+            files = space.history.changed(space.show((*adopted, report.commit)[0]).parents[0], report.commit)
+            kept_commits = space.show(report.commit).kept
+            own = [*adopted, *(cid for cid in space.captures.adopted_beside(report.commit) if cid not in adopted)]
+            counts = report._replace(files=len(files), traced=len(entries), adopted=len(own))
+            return counts._replace(kept=kept_commits, left_out=tuple(left_out))
+    return report
 
 
 def _one_line(text: str) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
+from functools import cached_property, partial
 from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
-from clia.capture.git_activity import GitActivity
+from clia.capture.changes.git_activity import GitActivity
 from clia.errors import Ambiguous, CliaError, NotAllowed, NotFound, UnsafePath
 from clia.space.purging import MARK as PURGED_TEXT
 from clia.space.traces import stream
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.capture.tool_commits import ToolCommits
+    from clia.capture.changes.directory_looks import DirectoryLook, DirectoryLooks
+    from clia.capture.changes.tool_commits import ToolCommits
     from clia.facade.components import Components
     from clia.git.records import Checkout, Prepared
-    from clia.space.blame import RunningTurn
+    from clia.space.attribution.blame import RunningTurn
     from clia.space.core import CommitText
 
 TURN = "turn"
@@ -72,6 +74,8 @@ class CapturedSession(NamedTuple):
     secret: str = ""  # digest of the secret of the `clia run` that it works in; empty outside of one
     moves: tuple[tuple[str, str], ...] = ()  # HEAD before and after tool calls that moved it, since its last commit
     git: GitActivity = GitActivity()  # what git did in its repository
+    left_out: Mapping[str, str] = {}  # files of its directory that are not recorded, by path: the reasons
+    begun: int = 0  # when its first event was stored, in nanoseconds, by the clock of the file system
 
     @property
     def key(self) -> str:
@@ -121,16 +125,16 @@ class Captures:
         return sorted((row for row in rows if row.sub), key=lambda row: (row.started, row.sub))
 
     def running_turns(self, path: str) -> list[RunningTurn]:
-        """The agents at work in this worktree that may be writing a file: those whose calls named it, or else all sessions."""
-        from clia.space.blame import RunningTurn
+        """The agents in this worktree that may be writing a file: those whose calls named it, otherwise all sessions."""
+        from clia.space.attribution.blame import RunningTurn
 
         place = self._porcelain.worktree
         checkout = None if place is None else self._porcelain.checkout_of(place)
         if checkout is not None and self.is_running(checkout.agent):
             return [RunningTurn(checkout.agent, self.tree_of(checkout.agent))]
-        here = [row for row in self.sessions() if row.open and row.place == place and (row.sub or row.turn)]
-        writers = [row for row in here if path in row.paths] or [row for row in here if not row.sub]
-        return [RunningTurn(row.agent, row.tree) for row in writers]
+        active = [row for row in self.sessions() if row.open and row.place == place and (row.sub or row.turn)]
+        writers = [row for row in active if path in row.paths] or [row for row in active if not row.sub]
+        return [RunningTurn(row.agent, row.tree, self.looks.lines_found(row, path)) for row in writers]
 
     def clean(self, text: str) -> str:
         """The redacted text, to store or to cut."""
@@ -159,6 +163,7 @@ class Captures:
                 if captured.agent != agent:
                     continue
                 transcripts.add(captured.transcript)
+                self.looks.purge(captured, text)
                 purged = captured._replace(
                     prompt=captured.prompt.replace(text, PURGED_TEXT),
                     paths=tuple(path for path in captured.paths if text not in path),
@@ -223,9 +228,12 @@ class Captures:
         with suppress(CliaError):  # the next ingest, blame or worker does it
             self._components.attributions.catch_up(sorted(heads))
 
-    def look(self, captured: CapturedSession) -> str:
-        """The tree of the session's directory, as ``git add -A`` would stage it."""
-        return self._porcelain.snapshot(captured.place, self.tree_of(captured.agent))
+    @cached_property
+    def looks(self) -> DirectoryLooks:
+        """What sessions may commit of the files of their directories."""
+        from clia.capture.changes.directory_looks import DirectoryLooks  # most calls of this service look at no directory
+
+        return DirectoryLooks(self._components)
 
     def waiting(self, agent: str) -> bool:
         """Whether trace entries are pending."""
@@ -241,10 +249,20 @@ class Captures:
         """The commits of a program that were adopted right before a commit, oldest first."""
         adopted: list[str] = []
         parents = self._core.read(commit).parents
-        while parents and (before := self._core.read(parents[0])).own is not None:
-            adopted.insert(0, before.cid)
+        while parents and ((before := self._core.read(parents[0])).own is not None or before.agent is None):
+            adopted = [before.cid, *adopted] if before.own is not None else adopted  # not what the program picked of others
             parents = before.parents
         return adopted
+
+    def adopted_beside(self, commit: str) -> list[str]:
+        """The commits of a program on other branches that were adopted with a commit."""
+        own = self._core.read(commit)
+        return [adopted.cid for adopted in self._core.adopted_with(own.agent or "", own)]
+
+    def watch_programs(self, directory: str, *, running: bool) -> None:
+        """Record that a program starts in an agent's worktree, or has ended: worktrees that appear meanwhile are its own."""
+        if self._porcelain.checkout_of(directory) is not None:  # else the program removed its worktree
+            self._porcelain.watch_programs(directory, running=running)
 
     def offers(self, agent: str) -> bool:
         """Whether an agent's files differ from those it was spawned with."""
@@ -263,6 +281,14 @@ class Captures:
             self._follow(captured)
         return commit
 
+    def record_found_lines(self, captured: CapturedSession, look: DirectoryLook, change: DirectoryChange) -> None:
+        """Commit the lines that untracked files had before the session changed them, so they are not the agent's."""
+        parts = self.looks.found_parts(look, change.now, change.only) if change.now is not None and look.taken else {}
+        if parts:
+            before = self._before(change) or self.tree_of(captured.agent)
+            found_change = DirectoryChange(self._core.objects.update_tree(before, parts), before, tuple(parts))
+            self.record_baseline(captured, "the files when the turn started", found_change)
+
     def merged(self, captured: CapturedSession, sub: CapturedSession) -> None:
         """Record that the directory of a session has the work of a sub-agent, which was merged into the session's agent."""
         parents = self._core.read(self._core.require_head(captured.agent)).parents
@@ -275,6 +301,18 @@ class Captures:
         is_next = checkout is not None and self._core.read(head).parents[:1] == (checkout.base,)
         if checkout is not None and checkout.agent == captured.agent and is_next:
             self._porcelain.record(checkout.directory, checkout.agent, head, checkout.own or checkout.base)
+
+    def stashes(self) -> list[str]:
+        """The stashes of the repository; all worktrees share them."""
+        return self._porcelain.reflogs.stashes()
+
+    def keep_dropped_stashes(self, agent: str, before: Sequence[str]) -> None:
+        """Keep those of some stashes that are gone: a program may have applied a person's."""
+        from clia.space.program_commits import keep_commits
+
+        present = {*self.stashes()}
+        gone = [cid for cid in before if cid not in present and self._core.objects.kind(cid) == "commit"]
+        keep_commits(self._core, agent, gone)
 
     def repair(self, directory: str, agent: str) -> str | None:
         """Restore the links of an agent's worktree after a program deleted or replaced its ``.git``; returns what was wrong."""
@@ -289,7 +327,7 @@ class Captures:
         return self._porcelain.user_worktree()
 
     def prepared(self, directory: str) -> Prepared:
-        """What was put into an agent's worktree for its programs."""
+        """The files that were put into an agent's worktree for its programs."""
         return self._porcelain.prepared(directory)
 
     def record_prepared(self, directory: str, prepared: Prepared) -> None:
@@ -303,9 +341,29 @@ class Captures:
         """Keep the commits in the submodules of an agent's worktree, so that they outlive it."""
         self._porcelain.keep_submodules(directory, agent)
 
-    def excluded(self, directory: str) -> list[str]:
-        """Pathspecs of files that are not committed: nested worktrees, and what was put into the worktree."""
-        return self._porcelain.excluded(directory)
+    def has_changed(self, agent: str, directory: str, base: str) -> bool:
+        """Whether an agent's worktree has files to record that differ from a commit."""
+        tree = self._core.objects.commit(base).tree
+        return self._staged(agent, directory, tree) != tree
+
+    def commit_worktree(self, agent: str, kind: str, directory: str, text: CommitText, base: str | None) -> str:
+        """Commit the files that a program left in its worktree, within the limits, with the trace. ``base``: None for its own."""
+        stage = partial(self._staged, agent)
+        return self._checkouts.commit_dir(agent, kind, directory, text, base=base, with_trace=True, stage=stage)
+
+    def commit_trace(self, agent: str, kind: str, text: CommitText) -> str:
+        """Commit the trace of a program that changed no file."""
+        return self._commits.commit(agent, kind, lambda tree: tree, text, with_trace=True)
+
+    def _staged(self, agent: str, directory: str, tree: str) -> str:
+        from clia.capture.changes.file_rules import FileRules, not_recorded  # only for what programs changed
+
+        staged = self._porcelain.staged(directory, tree, FileRules(self._components.config.capture))
+        if staged.left_out:
+            note, head = not_recorded(staged.left_out), self._core.require_head(agent)
+            entry = {"kind": note.what, "text": note.text, "key": f"{note.key}:{head}", "data": note.data}  # once a commit
+            self._components.traces.add_once(agent, [entry])
+        return staged.tree
 
     def place_of(self, agent: str, path: str) -> str | None:
         """The agent's registered worktree that contains a path, even if its ``.git`` is gone."""
@@ -323,20 +381,20 @@ class Captures:
         return self._components.run_directories.is_running(agent)
 
     def _own_commits(self, captured: CapturedSession, change: DirectoryChange) -> ToolCommits | None:
-        """The commits that the tool made in a directory of people, and those that HEAD brought there; None if there are none."""
+        """The commits that the tool made in a directory of people, and those that HEAD brought there; None without any."""
         has_moved = captured.moves or captured.head != captured.git.looked_at or not captured.git.is_empty
         if not has_moved and not self._porcelain.unfinished(captured.place):
             return None
-        from clia.capture.brought_files import DirectoryFiles  # most turns make none
-        from clia.capture.tool_commits import ToolCommits
+        from clia.capture.changes.brought_files import DirectoryFiles  # most turns make none
+        from clia.capture.changes.tool_commits import ToolCommits
 
-        directory = None if change.now is None else DirectoryFiles(change.now, self._touched(change))
+        directory = None if change.now is None else DirectoryFiles(change.now, self._touched(change), change.now)
         return ToolCommits(self._core, self._porcelain, self._commits.snapshots, captured, directory)
 
     def record(
         self, captured: CapturedSession, text: CommitText, change: DirectoryChange, *, trace_alone: bool = True
     ) -> str | None:
-        """Commit the pending trace, and what changed between two looks at the directory; returns the commit.
+        """Commit the pending trace, and the changes between two looks at the directory; returns the commit.
 
         None if there is nothing to commit; ``trace_alone``: a trace is enough.
         """

@@ -64,10 +64,14 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
         try:
             if not os.path.lexists(place):
                 os.makedirs(place, mode=0o700, exist_ok=True)  # makedirs gives the mode to the last directory only
+                adjust(place)
             for folder in (b"new", b"tmp"):
-                os.makedirs(os.path.join(place, folder), mode=0o700, exist_ok=True)
+                if not os.path.lexists(os.path.join(place, folder)):
+                    os.makedirs(os.path.join(place, folder), mode=0o700, exist_ok=True)
+                    adjust(os.path.join(place, folder))
             with open(draft, "xb", buffering=0, opener=_private) as file:
                 begun = True
+                adjust(draft)
                 reached("draft-created")
                 for chunk in remaining:
                     unwritten = chunk
@@ -86,6 +90,20 @@ def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
         else:
             return stored
     raise failure
+
+
+def adjust(path: str | bytes) -> None:
+    """Give a new file or directory the access that its directory gives others: none, unless the repository is shared.
+
+    A copy of ``clia.store.private_files.adjust``, because a hook loads no other module.
+    """
+    try:
+        parent, mode = os.stat(os.path.dirname(path)).st_mode, os.stat(path).st_mode & 0o7777
+        access = parent & 0o066 if parent & 0o2000 else 0
+        if access:
+            os.chmod(path, mode | access | ((access & 0o044) >> 2 | 0o2000 if os.path.isdir(path) else 0))
+    except OSError:
+        return
 
 
 def _private(path: str | bytes, flags: int) -> int:

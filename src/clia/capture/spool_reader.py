@@ -1,7 +1,7 @@
 """Reading the spool, for ingest and doctor.
 
-Invariant: an event leaves the spool when it is recorded, or moves to ``rejected/`` with the reason; it is never dropped.
-Anything else in there (a pipe, link, folder or odd name) is rejected unopened.
+Invariant: an event leaves the spool when it is recorded, or moves to ``rejected/`` with the reason; it is never dropped. Other
+things in the spool (a pipe, link, folder or invalid name) are rejected unopened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clia.capture import spool as writer
 from clia.capture.events import digest
 from clia.errors import FileError, InvalidInput
 from clia.space.purging import without, without_bytes
-from clia.store.private_files import FileLocks
+from clia.store.private_files import FileLocks, adjust
 from clia.values.clock import timestamp
 from clia.values.refs import is_id
 
@@ -51,6 +51,7 @@ class SpoolRecord(NamedTuple):
     commit: str = ""  # HEAD of the directory
     secret: str = ""  # digest of the tool's $CLIA_RUN_SECRET
     logs: str = ""  # sizes of the reflogs of HEAD, the directory's own first; empty if it has none
+    stored: int = 0  # when its file was written, in nanoseconds, by the clock of the file system
 
     @property
     def at(self) -> str:
@@ -89,6 +90,7 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     path = os.path.join(spool, NEW, name)
     try:
         with _file_errors(path):
+            stored = os.lstat(path).st_mtime_ns
             data = content(path, PAYLOAD_MAX + 1)
     except FileNotFoundError:
         return None
@@ -97,8 +99,8 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     header, payload = parse(data)
     keys = ("tool", "cwd", "agent", "commit", "secret", "logs")
     tool, cwd, agent, commit, secret, logs = (header.get(key, "") for key in keys)
-    known = (commit if is_id(commit) else "", digest(secret) if secret else "", logs)
-    return SpoolRecord(spool, name, tool, cwd, agent, payload, *known)
+    context = (commit if is_id(commit) else "", digest(secret) if secret else "", logs)
+    return SpoolRecord(spool, name, tool, cwd, agent, payload, *context, stored)
 
 
 def content(path: str, limit: int) -> bytes:
@@ -132,7 +134,9 @@ def reject(spool: str, name: str, code: str, message: str, folder: str = NEW) ->
     """Move an event to ``rejected/``, with the reason in a file next to it."""
     where = os.path.join(spool, REJECTED)
     with _file_errors(where):
-        os.makedirs(where, mode=0o700, exist_ok=True)
+        if not os.path.isdir(where):
+            os.makedirs(where, mode=0o700, exist_ok=True)
+            adjust(where)
     free, path = _free(where, name), os.path.join(spool, folder, name)
     with _file_errors(os.path.join(where, f"{free}{_WHY}")) as reason:
         _write(reason, _json({"code": code, "message": message}))
@@ -237,6 +241,7 @@ def _write(path: str, data: bytes, drafts: str = "") -> None:
     draft = os.path.join(drafts, f"{os.path.basename(path)}.draft") if drafts else f"{path}.draft"
     with open(draft, "wb", opener=_at_once) as file:
         file.write(data)
+    adjust(draft)
     os.replace(draft, path)
 
 

@@ -1,8 +1,8 @@
 """Incremental reading of the transcripts that tools write.
 
-Invariant: continuing from a saved cursor gives each event the same key as reading the whole file at once. An incomplete last
-line is left for later; an unreadable line is skipped and counted. Transcripts belong to the tool: they are only ever read, a
-file that cannot be read counts as empty, and no text of one is saved in a cursor.
+Invariant: continuing from a saved cursor gives each event the same key as reading the whole file at once. An incomplete last line
+is left for later; an unreadable line is skipped and counted. Transcripts belong to the tool: they are only ever read, a file that
+cannot be read counts as empty, and a cursor contains no text of it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def read_events(
 
 
 def read_on(path: str, cursor: TranscriptCursor, from_line: LineParser, upto: str | None, since: str) -> TranscriptEvents:
-    """Read a transcript to its end, or up to a time, in pieces: what comes later is not parsed again and again."""
+    """Read a transcript to its end, or up to a time, in pieces, so that later lines are not parsed again and again."""
     if read_bytes(path, cursor.offset, 0) is None:  # shorter than before: another file
         cursor = restart(cursor, read_bytes(path, 0, PIECE) or b"")
     cursor, size = with_texts(cursor, path, from_line), PIECE

@@ -7,11 +7,25 @@ import sys
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.cli.command import AGENT, ASCII, IDENTITY, INCOMPLETE, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, opt
-from clia.cli.inputs import invalid_option, meta_fields, positive, read_text, require_agent, setup_approval
+from clia.cli.command import (
+    AGENT,
+    ASCII,
+    IDENTITY,
+    INCOMPLETE,
+    META,
+    NO_REDACT,
+    SYNC_HINT,
+    Answer,
+    arg,
+    command,
+    flag,
+    opt,
+    several,
+)
+from clia.cli.inputs import invalid_option, meta_fields, positive, read_text, require_agent, require_person, setup_approval
 from clia.cli.output import console, one_line, write
 from clia.cli.rendering import line_of, moment, only_ascii, short, show_line, show_table, styled
-from clia.errors import NoSuchObject
+from clia.errors import CliaError, NoSuchObject
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +34,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.facade.space import Space
+    from clia.identities.journal import JournalResult
+    from clia.identities.service import Reprofiled
     from clia.space.model import AgentState, Spawned
     from clia.store.interface import Edge
+    from clia.values.typed_objects import Briefing
 
 
 def no_agents(space: Space) -> str:
@@ -34,7 +51,7 @@ def no_agents(space: Space) -> str:
 def spawn(
     space: Space,
     name: str = arg("NAME", "name of the new agent: lower-case letters, digits and hyphens"),
-    title: str = opt(None, "one-line title", "-t --title", required=True),
+    title: str | None = opt(None, "one-line title (default: with --agenda: the item's)", "-t --title"),
     text: str | None = opt("TEXT", "briefing", "-b --briefing --text", one_of="task"),
     file: str | None = opt("FILE", "file with the briefing ('-': standard input)", one_of="task"),
     from_: str | None = opt("AGENT", "start at another agent's head, as its sub-agent", "--from", one_of="start"),
@@ -43,17 +60,16 @@ def spawn(
     parent: str | None = opt("AGENT", "with --at: parent agent"),
     slug: str | None = IDENTITY,
     accept_incomplete: str | None = INCOMPLETE,
+    agenda: str | None = opt("ITEM", "work for an item of the identity's agenda: its id, or the start of it"),
     behaviour: str | None = opt("PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
     meta: list[str] = META,
 ) -> Answer[Spawned]:
     """Create an agent: a branch that starts from a briefing."""
-    from clia.values.typed_objects import Briefing
-
     if parent is not None and at is None:
         raise invalid_option("--parent goes with --at", ["--from AGENT starts at the parent's head"], option="--parent")
-    task = read_text(file) if file is not None else text or ""
-    briefing = Briefing(title, task) if behaviour is None else space.behaviours.brief(behaviour, title, task, agent=name)
-    briefing = briefing._replace(meta=meta_fields(meta))
+    task = read_text(file) if file is not None else text
+    briefing = _briefing(space, name, slug, agenda, title, task, behaviour)
+    briefing = briefing._replace(meta={**(briefing.meta or {}), **meta_fields(meta)} or None)
     start = at
     if at is None and from_ is None and not empty:
         with suppress(NoSuchObject):  # before the first commit
@@ -68,9 +84,78 @@ def spawn(
     def show() -> None:
         show_line("spawned ", (name, "bold"), " at ", (short(spawned.genesis), "yellow"), f", branch {spawned.branch}")
         show_line(f"briefing {short(spawned.briefing)}" + (f", profile {short(spawned.profile)}" if spawned.profile else ""))
+        for warning in spawned.warnings:
+            show_line(("warning: ", "yellow"), warning)
         show_line((f"next: clia checkout {name} DIR", "dim"))
 
     return Answer(spawned, show)
+
+
+def _briefing(  # one for each option
+    space: Space, name: str, slug: str | None, item: str | None, title: str | None, task: str | None, behaviour: str | None
+) -> Briefing:
+    """The briefing of a new agent: as given, for an item of the agenda, or rendered by a prompt."""
+    from clia.values.typed_objects import Briefing
+
+    briefing = None if item is None else space.identities.brief(slug or name, item, title=title, text=task)
+    if briefing is None:
+        if title is None:
+            raise invalid_option("a new agent needs a title", ["--title TITLE", "or --agenda ITEM"], option="--title")
+        briefing = Briefing(title, task or "")
+    if behaviour is None:
+        return briefing
+    rendered = space.behaviours.brief(behaviour, briefing.title, briefing.text, agent=name)
+    return rendered._replace(meta=briefing.meta)
+
+
+@command("journal")
+def journal(
+    space: Space,
+    agent: str = AGENT,
+    message: str = opt("TEXT", "what happened ('-': standard input)", "-m --message", required=True),
+    tags: list[str] = several("TAG", "tags, separated by blanks or commas"),
+    dirs_touched: list[str] = several("DIR", "directories that the work touched"),
+    key: str | None = opt("KEY", "write only one entry per key"),
+) -> Answer[JournalResult]:
+    """Write to an agent's journal, as a commit on its branch."""
+    text = read_text("-") if message == "-" else message
+    words = [tag for word in tags for tag in word.split(",")]
+    written = space.agents.journal(agent, text, tags=words, dirs_touched=dirs_touched, key=key)
+    if written.commit is None:
+        return Answer(written, f"already in {written.path}")
+    commit = short(written.commit)
+
+    def show() -> None:
+        show_line((commit, "yellow"), f"  {written.path}")
+        show_line(f"sha256 {written.sha256}")
+
+    return Answer(written, show)
+
+
+@command("reprofile")
+def reprofile(
+    space: Space,
+    name: str = arg("AGENT", "agent"),
+    accept_incomplete: str | None = INCOMPLETE,
+) -> Answer[Reprofiled]:
+    """Record the present profile of an agent's identity.
+
+    A loss of guardrails needs a person's approval.
+    """
+    require_person("an agent can ask a person to do it")
+    done = space.identities.reprofile(name, accept_incomplete=accept_incomplete)
+    if done.commit is None:
+        return Answer(done, f"the profile of {one_line(name)} is up to date")
+
+    def show() -> None:
+        from clia.identities.merge_rules import projected_text
+
+        show_line((short(done.commit or ""), "yellow"), f"  profile {short(done.profile or '')}")
+        for mark, style, items in (("+", "green", done.added), ("-", "red", done.lost)):
+            for item in items:
+                show_line((f"  {mark} ", style), one_line(projected_text(item)))
+
+    return Answer(done, show)
 
 
 @command("list")
@@ -99,8 +184,12 @@ def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
 
     states = []
     for name in space.agents(archived=True, after=after, limit=limit):
-        commit = space.show(name)
-        landed = [str(landing["onto"]) for landing in space.history.landings(name) if landing["head"] == commit.cid]
+        try:
+            commit = space.show(name)
+            landed = [str(landing["onto"]) for landing in space.history.landings(name) if landing["head"] == commit.cid]
+        except CliaError as err:
+            states.append(AgentState(name, space.find(name), None, "", 0, 0, None, err.message))
+            continue
         branch = landed[0].removeprefix("refs/heads/") if landed else None
         states.append(AgentState(name, commit.cid, commit.kind, commit.subject, commit.committer.at, 0, branch))
     return states
@@ -111,8 +200,8 @@ def _show_states(states: Sequence[AgentState], marks: Mapping[str, str]) -> None
         (
             styled(state.agent, "bold"),
             state.kind or "",
-            state.subject,
-            styled(moment(state.at), "dim"),
+            state.subject if state.problem is None else styled(state.problem, "red"),
+            styled(moment(state.at) if state.at else "", "dim"),
             styled(state.pending or "", "yellow"),
             styled(state.landed or "", "green"),
             *((styled(marks.get(state.agent, ""), "yellow"),) if marks else ()),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from clia.behaviours.model import BehaviourEvent, BehaviourVersion, KnownBehaviour, Suggestion
     from clia.facade.space import Space
-    from clia.identities.export_plan import ExportPlan
+    from clia.identities.exports.plan import ExportPlan
 
 NAME = arg("NAME", "behaviour name")
 KIND = opt(
@@ -168,7 +168,7 @@ def _show_proposal(version: BehaviourVersion, *, changed: bool) -> None:
 
 
 def _read_version(space: Space, name: str, file: str, kind: str | None, message: str) -> tuple[str, str | None, str]:
-    """The body, kind and reason of a new version; the kind is None if nothing says what it is."""
+    """The body, kind and reason of a new version; the kind is None if it cannot be determined."""
     if file == message == "-":
         raise invalid_option("only one of FILE and --message can be standard input")
     kind = kind or _kind_of_file(name, file, find_behaviour(space, name))
@@ -187,7 +187,7 @@ def _kind_of_file(name: str, file: str, existing: KnownBehaviour | None) -> str 
 
 
 def _note_unfilled(version: BehaviourVersion) -> None:
-    """Note what looks like a placeholder of a prompt, but is not one."""
+    """Print a note about text that looks like a placeholder of a prompt, but is not one."""
     from clia.behaviours.prompts import placeholders
 
     if version.kind == PROMPT:
@@ -262,7 +262,7 @@ def _check_adopt_options(
 
 
 def _suggestion(space: Space, name: str, measure: str | None, *, json_output: bool) -> Suggestion:
-    """What is suggested for a behaviour, if that is to adopt a version."""
+    """The suggestion for a behaviour, if it is to adopt a version."""
     with reading(hidden=json_output) as progress:
         suggestion = space.behaviours.suggest(name, measure, progress=progress)
     if not json_output:

@@ -1,4 +1,4 @@
-"""``clia behaviour``, measuring versions: stats, compare, suggest."""
+"""``clia behaviour``, measuring versions: stats, compare, suggest; and ``clia agents stats``."""
 
 from __future__ import annotations
 
@@ -68,13 +68,35 @@ def behaviour_stats(
     return Answer(ShownStats(measure, over, gaps, stats), show)
 
 
+@command("agents stats")
+def agents_stats(
+    space: Space,
+    json_output: bool,
+    slug: str | None = arg("SLUG", "identity (default: all)", nargs="?"),
+    over: str | None = opt(None, "also show rates over time", choices=("day", "week", "month")),
+) -> Answer[list[BehaviourStats]]:
+    """Show what was observed of agents under each profile of an identity."""
+    with reading(hidden=json_output) as progress:
+        stats = space.behaviours.of_identities(slug, over=over, progress=progress)
+    if not stats:
+        return Answer([], "no agent has worked under an identity yet" if slug is None else f"no agent has worked under {slug} yet")
+    return Answer(stats, lambda: _show_stats(stats, over, {}, single=False, more="--json"))
+
+
 def _only_measure(stats: BehaviourStats, measure: str) -> BehaviourStats:
     series = [period._replace(rates=tuple(rate for rate in period.rates if rate.measure == measure)) for period in stats.series]
     rates = tuple(rate for rate in stats.rates if rate.measure == measure)
     return stats._replace(rates=rates, series=tuple(period for period in series if period.rates))
 
 
-def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mapping[str, str], *, single: bool) -> None:
+def _show_stats(
+    stats: Sequence[BehaviourStats],
+    over: str | None,
+    kinds: Mapping[str, str],
+    *,
+    single: bool,
+    more: str = "clia behaviour stats CID, or --json",
+) -> None:
     from clia.behaviours.statistics import LEAST
 
     if not stats:
@@ -90,7 +112,7 @@ def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mappin
     if any(rate.n < LEAST for version in stats for rate in version.rates):
         write(f"\nfewer than {LEAST} observations are not enough data for a suggestion\n")
     if not single:
-        write("\nkinds, times, tokens and traces: clia behaviour stats CID, or --json\n")
+        write(f"\nkinds, times, tokens and traces: {more}\n")
 
 
 def _show_behaviour(name: str | None, versions: Sequence[BehaviourStats], *, single: bool) -> None:

@@ -327,7 +327,7 @@ def _departure(replayed: Replayed) -> str:
         one_line(f"{steps[number - 1].kind} {json_text(steps[number - 1].payload)}") if number <= len(steps) else ""
         for steps in (replayed.recorded, replayed.steps)
     )
-    nothing = "it fails before it" if replayed.failure is not None else "it makes none"
+    nothing = "the replay fails before it" if replayed.failure is not None else "the replay makes none"
     return f"at request {number}: {f'it asks for {replay}' if replay else nothing}; recorded was {recorded or 'none'}"
 
 

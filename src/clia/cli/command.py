@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.identities.diagnostics import Diagnostic
+    from clia.trust.statements import EnrolledKey, PersonalStatement, StatementProof
 
     CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer[Any] | int]")
 
@@ -33,8 +34,8 @@ SYNC_HINT = "fetch the work of other machines with: clia hub sync"
 class Answer(NamedTuple, Generic[ValueType]):
     """The result of a command: the value that ``--json`` prints, and one line or a function that shows it to people.
 
-    The type of the value is the shape in the reference. A command that prints by itself returns the exit code, with the shape as
-    in ``Annotated[int, Shape]``.
+    The type of the value is the shape in the reference. A command that prints its own output returns the exit code;
+    ``Annotated[int, Shape]`` states the shape.
     """
 
     value: ValueType
@@ -57,7 +58,7 @@ class Definition(NamedTuple):
     name: str
     function: Callable[..., Answer[Any] | int]
     others: dict[str, Option]
-    example: str
+    example: str  # unless ``clia.cli.help.EXAMPLES`` has one
     runs_program: bool  # everything after ``--`` belongs to another program
 
     @property
@@ -135,7 +136,7 @@ IN_SPACE = {"path": PATH, "store": STORE, "json_output": JSON}
 AGENT = arg("AGENT", "agent name")
 NO_REDACT = flag("record secrets unredacted; use with care")
 IDENTITY = opt("SLUG", "identity to work under (default: the one with the agent's name, if it exists)", "--as")
-INCOMPLETE = opt("REASON", "spawn although documents of the identity cannot be read; recorded", "--accept-incomplete")
+INCOMPLETE = opt("REASON", "work although documents of the identity cannot be read; recorded", "--accept-incomplete")
 MESSAGE = opt("TEXT", "what was done and why ('-': standard input)", "-m --message", default="")
 WHY = opt("WHY", "reason ('-': standard input)", "-m --message", default="")
 META = many("KEY=VALUE", "metadata field (repeatable); VALUE is JSON, or else text")
@@ -144,7 +145,9 @@ ASCII = flag("draw with ASCII characters", "--ascii")
 WORKING_PATH = opt("DIR", "working path (default: current directory)", default=".")
 CEILING = opt("DIR", "do not read contexts above this directory")
 SLUG = opt("SLUG", "identity", "--slug --agent-slug", required=True)
+AGENTS_DIR = opt("DIR", "directory of identities, if the path is not in a repository")
 LINEAGE: Any = {
+    "agents_dir": AGENTS_DIR,
     "slug": SLUG,
     "path": WORKING_PATH,
     "ceiling": CEILING,
@@ -177,8 +180,8 @@ def configure(definition: Definition, parser: argparse.ArgumentParser, slug: str
         else:
             group.add_argument(*(option.names or [f"--{name.replace('_', '-')}"]), **{"dest": name} | settings)
     notes = (definition.function.__doc__ or "").strip().partition("\n")[2].split()
-    example = f"Example: {definition.example}" if definition.example else ""
-    parser.epilog = " ".join([*notes, example]).strip() or None
+    parser.epilog = " ".join(notes) or None
+    parser.set_defaults(example=definition.example)
 
 
 def run(definition: Definition, args: argparse.Namespace) -> int:
@@ -188,7 +191,9 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
     if "lineage" in parameters:
         from clia.identities.lineage import lineage
 
-        values["lineage"] = lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)
+        values["lineage"] = lineage(
+            args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained, agents_dir=args.agents_dir
+        )
     if "target" in parameters:
         from clia.identities.writing import WriteLocation
 
@@ -227,7 +232,12 @@ def _settings(args: argparse.Namespace) -> Settings:
     def notify(text: str) -> None:
         write(f"{one_line(text)}\n", sys.stderr)
 
-    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, config=config)
+    def prove(statement: PersonalStatement, keys: Sequence[EnrolledKey]) -> list[StatementProof]:
+        from clia.trust.ssh_agent import SshProver  # few commands state anything
+
+        return SshProver(dict(os.environ), os.path.expanduser("~"))(statement, keys)
+
+    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, config=config, prove=prove)
 
 
 def _call(definition: Definition, values: dict[str, Any]) -> int:

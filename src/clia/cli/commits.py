@@ -195,6 +195,8 @@ def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output
             show_error(result.problem, as_json=False)
         if not json_output and (result.problem is not None or not quiet):
             _tell(_summary(result))
+            for line in result.left_out:
+                _tell(f"not recorded: {line}")
             if result.kept:
                 _tell(_kept_text(result.kept, result.agent))
     return result.exit_code if result.problem is None else NOT_RECORDED

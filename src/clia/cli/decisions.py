@@ -14,6 +14,7 @@ from clia.cli.output import console, counted, emit_json, one_line, plain, show_e
 from clia.cli.rendering import json_text, short, show_line
 from clia.cli.sessions import AS_TEXT, REQUEST
 from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
+from clia.sessions.flows import ASK
 from clia.sessions.model import FINISHED, is_for_people, is_human, question_of
 
 TYPE_CHECKING = False
@@ -43,6 +44,11 @@ def inbox(
     def show() -> None:
         for request, rule in chosen:
             sessions.show_request(request, rule, path=path, attempts=attempts.get((request.agent, request.id)))
+            if request.session.startswith(ASK):
+                from clia.capture.permissions.prompts import is_waited_for
+
+                if is_waited_for(space, request) is False:
+                    show_line(("  no tool waits for this answer now", "yellow"))
             console().print()
         others = len(waiting) - len(chosen)
         rest = f"; {counted(others, 'request waits', 'requests wait')} for a worker (show them with --all)" if others else ""
@@ -102,7 +108,7 @@ def _candidates(space: Space, agent: str, request_id: str | None) -> list[Reques
 
 
 def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None, message: str, *, as_text: bool) -> Decision:
-    """Show the request at the terminal and ask until an answer is valid."""
+    """Show the request at the terminal, and ask until a valid answer is given."""
     with suppress(ImportError):
         import readline  # noqa: F401  # line editing and history for input()
     request = _choose_request(space, agent, request_id)
@@ -163,7 +169,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-class GivenAnswer(NamedTuple):
+class RecordedAnswer(NamedTuple):
     """The answer to a question."""
 
     agent: str  # the agent that asked
@@ -184,7 +190,7 @@ def ask(
     wait: float | None = opt(
         "SECONDS", "wait for the answer (default: without limit) and print it", nargs="?", type=_seconds, const=FOREVER
     ),
-) -> Answer[AskedRequest] | Annotated[int, GivenAnswer]:
+) -> Answer[AskedRequest] | Annotated[int, RecordedAnswer]:
     """Ask people a question on behalf of an agent.
 
     With --wait, standard output carries only the answer. Exit code 3 if there is no answer in time, or the question was cancelled;
@@ -229,7 +235,7 @@ def _print_answer(request: Request, session: Session, path: str, *, json_output:
     if session.status == FINISHED:
         if json_output:
             decision = session.decisions[0][1] if session.decisions else None
-            emit_json(GivenAnswer(request.agent, request.id, session.result, decision))
+            emit_json(RecordedAnswer(request.agent, request.id, session.result, decision))
         else:
             text = sessions.value_text(session.result)
             write(f"{plain(text) if sys.stdout.isatty() else text}\n")

@@ -22,17 +22,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.capture.hook_health import HooksHealth
+    from clia.capture.installation.hook_health import HookFinding, HooksHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
     from clia.hub.model import HubStatus
     from clia.identities.checks import DoctorReport
+    from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.health import Ailment
+    from clia.space.attribution.health import LineFinding
 
     HealthRow = tuple[str, str, bool]
 
 
-@json_form("id", "agents", "ailments", "beside", "broken_checkouts")
+_DRIFTED_SHOWN = 20
+
+
+@json_form("id", "agents", "ailments", "beside", "broken_checkouts", "drifted", "lines")
 class SpaceHealth(NamedTuple):
     """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
 
@@ -42,6 +47,8 @@ class SpaceHealth(NamedTuple):
     ailments: tuple[Ailment, ...] = ()  # problems of sessions and refs
     beside: int = 0  # live sessions in the repository's own store while another store is in use
     broken_checkouts: tuple[str, ...] = ()  # directories of checkouts that do not find the repository, because it was moved
+    drifted: tuple[AgentIdentity, ...] = ()  # agents whose identity at their place is not the recorded one
+    lines: tuple[LineFinding, ...] = ()  # why lines have no author, or the wrong one
 
     @property
     def sound(self) -> bool:
@@ -96,8 +103,8 @@ def doctor(
     """
     from functools import partial
 
-    from clia.capture import hook_health
-    from clia.capture.installed_tools import installed_version
+    from clia.capture.installation import hook_health
+    from clia.capture.installation.installed_tools import installed_version
 
     settings = settings._replace(environment=os.environ)
     report = _health(path, ceiling, settings, repair=repair)
@@ -109,12 +116,14 @@ def doctor(
 
     def show() -> None:
         _show_health(report, [*_hook_rows(hooks), *_peer_rows(peers), *_hub_rows(hub, report.git)])
-        _show_problems(report.space.ailments if report.space else (), hooks)
+        _show_problems(report.space or SpaceHealth(), hooks)
         if report.space is not None and not report.space.sound and not report.space.error and not repair:
             write("repair what can be repaired with: clia doctor --repair\n")
         show_doctor_report(report.agents)
 
-    space_broken = report.space is not None and (not report.space.sound or bool(report.space.broken_checkouts))
+    space_broken = report.space is not None and (
+        not report.space.sound or bool(report.space.broken_checkouts) or any(item.missing for item in report.space.drifted)
+    )
     broken = space_broken or not hooks.sound or has_errors(report.agents.all_findings())
     shown_peers = ReportedError(peers) if isinstance(peers, CliaError) else peers
     shown_hub = ReportedError(hub) if isinstance(hub, CliaError) else hub
@@ -139,7 +148,9 @@ def _space_health(path: str, settings: Settings, *, repair: bool) -> SpaceHealth
         with open_space(path, settings=settings) as space:
             ailments, beside = tuple(space.doctor(repair=repair)), space.local.sessions_left_behind()
             broken = tuple(space.local.broken_checkouts())
-            return SpaceHealth(space.id, len(space.agents()), ailments=ailments, beside=beside, broken_checkouts=broken)
+            drifted = tuple(space.identities.drifted())
+            lines = tuple(space.local.line_findings())
+            return SpaceHealth(space.id, len(space.agents()), None, ailments, beside, broken, drifted, lines)
     except NotFound as err:
         return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
     except CliaError as err:
@@ -170,10 +181,11 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
         ("python", report.python, True),
         ("git", report.git or "not found: the history of repositories cannot be checked", report.git is not None),
         ("path", report.agents.path, True),
-        ("repository", repository or "none: the path is not in a git repository", repository is not None),
+        ("repository", repository or "none: not inside a git repository", repository is not None),
         _space_row(report.space),
         *_store_rows(report.space),
         *_checkout_rows(report.space),
+        *_identity_rows(report.space),
         *others,
     )
     table = Table.grid(padding=(0, 2))
@@ -182,16 +194,18 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
     console().print(table)
 
 
-def _show_problems(ailments: Sequence[Ailment], hooks: HooksHealth) -> None:
-    """Print the problems of sessions and refs, and whether they were repaired; and why events of tools do not arrive."""
-    for ailment in ailments:
+def _show_problems(space: SpaceHealth, hooks: HooksHealth) -> None:
+    """Print the problems of sessions and refs, and why events of tools do not arrive or lines have no author."""
+    for ailment in space.ailments:
         mark = ("✓ repaired", "green") if ailment.repaired else ("✗ wrong", "bold red")
         where = f"{ailment.agent}, session {ailment.session}" if ailment.session else ailment.agent or "store"
         show_line(mark, f"  {one_line(where)}: ", (ailment.code, "bold"), f": {one_line(ailment.message)}")
     marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
-    for finding in hooks.findings:
+    findings: list[tuple[str, HookFinding | LineFinding]] = [("hooks", finding) for finding in hooks.findings]
+    findings += [("lines", finding) for finding in space.lines]
+    for subject, finding in findings:
         hint = (f"\n         {one_line(finding.hint)}", "dim")
-        show_line(marks[finding.severity], "  hooks: ", (finding.code, "bold"), f": {one_line(finding.message)}", hint)
+        show_line(marks[finding.severity], f"  {subject}: ", (finding.code, "bold"), f": {one_line(finding.message)}", hint)
 
 
 def _space_row(space: SpaceHealth | None) -> HealthRow:
@@ -219,13 +233,30 @@ def _checkout_rows(space: SpaceHealth | None) -> list[HealthRow]:
     return [("checkout", one_line(f"{place} {words} {place}"), False) for place in places]
 
 
+def _identity_rows(space: SpaceHealth | None) -> list[HealthRow]:
+    """Agents whose identity at their place differs from the recorded one."""
+    rows: list[HealthRow] = []
+    drifted = () if space is None else sorted(space.drifted, key=lambda identity: not identity.missing)
+    for identity in drifted[:_DRIFTED_SHOWN]:
+        counts = [(identity.missing, "missing"), (identity.added, "not recorded")]
+        words = [f"{counted(len(items), 'guardrail')} {word}" for items, word in counts if items]
+        words += [f"changed: {', '.join(identity.changed)}"] if identity.changed else []
+        words += [finding.message for finding in identity.findings]
+        hint = f"; record it with: clia reprofile {identity.agent}" if identity.drifted else ""
+        rows.append(("identity", one_line(f"{identity.agent}: {'; '.join(words)}{hint}"), False))
+    if len(drifted) > _DRIFTED_SHOWN:
+        more = f"{len(drifted) - _DRIFTED_SHOWN} more agents have drifted; --json lists all"
+        rows.append(("identity", more, False))
+    return rows
+
+
 def _hook_rows(hooks: HooksHealth) -> list[HealthRow]:
     """Each tool with hooks, where they are installed and its last event; then the spool."""
     rows = []
     for health in hooks.tools:
         places = ", ".join(f"{place.path} ({place.scope})" for place in health.places) or "not installed here"
         last = f"last event {health.last}" if health.last else "no event so far"
-        sound = all(finding.tool != health.tool for finding in hooks.findings)
+        sound = all(finding.tool != health.tool or finding.severity == "info" for finding in hooks.findings)
         rows.append(("hooks", f"{health.tool}: {places}; {last}", sound))
     if not rows:
         rows = [("hooks", "none; record sessions of coding tools with: clia hook install", True)]

@@ -254,7 +254,7 @@ def show_remotes(agents: Sequence[Remote], behaviours: Sequence[RemoteBehaviour]
         show_rows(("behaviour", "version", "may run"), versions)
 
 
-@command("cap grant", example="clia cap grant friends agent-commit spawn head-move merge --expires 30d")
+@command("cap grant")
 def cap_grant(
     space: Space,
     peer: str = PEER,

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from clia import __version__
 from clia.cli.command import CONFIG, IN_SPACE, Answer, arg, command, flag, many, opt
-from clia.cli.inputs import invalid_option, positive
-from clia.cli.output import console, emit_json, one_line, write
+from clia.cli.inputs import invalid_option, positive, require_person
+from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.rendering import minute, show_table
-from clia.errors import InvalidInput
-from clia.users.service import ROLES, VIEWER, users_of
+from clia.errors import InvalidInput, NotFound, require_extra
+from clia.users.fields import ROLES, VIEWER
+from clia.users.service import users_of
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.forge.forge import Forge, LoadedApp, Site
     from clia.forge.server import ServeBanner
+    from clia.users.passkeys import UserPasskey
     from clia.users.service import TokenInfo, User, UserInfo
 
 USER = arg("NAME", "user name")
@@ -48,26 +50,34 @@ def serve(
     port: int = opt("PORT", "port (default: 8337; 0: a free one)", type=_port, default=8337),
     directories: list[str] = many("DIR", "space to serve (repeatable; default: the one at --path)", "--space"),
     user: str | None = opt("NAME", "user of the login link (default: the first administrator)"),
+    host_name: str | None = opt("NAME", "host name for browsers (default: as configured, else clia-ID.localhost on this machine)"),
+    socket: str | None = opt("PATH", "Unix socket to listen on for a proxy, instead of a port"),
     quiet: bool = flag("no access log"),
 ) -> Annotated[int, ServeBanner]:
     """Run the forge: the web pages where people watch and answer agents, and the API.
 
     Standard output carries the address and the login link; the access log goes to standard error.
     """
+    require_extra("forge")
+    require_person("a person serves the forge; ask with: clia ask AGENT QUESTION")
+    from clia.forge.binding import ServeOptions
     from clia.forge.forge import ExtraApp
-    from clia.forge.server import ServeOptions, log_to
+    from clia.forge.server import log_to
     from clia.forge.server import serve as run_forge  # loads the web framework: 0.3 s
 
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if quiet:
         handler.setLevel(logging.WARNING)
     log_to(handler)
-    options = ServeOptions(tuple(directories) or (path,), host, port, user)
+    settings = settings._replace(prove=None)  # users prove their own answers; the keys of who started the forge are not theirs
+    options = ServeOptions(tuple(directories) or (path,), host, port, user, host_name, socket)
 
     def extras(forge: Forge) -> Sequence[ExtraApp]:
         return [ExtraApp("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp_endpoint(forge))]
 
-    run_forge(options, settings, os.environ, lambda served: _show_served(served, host, json_output), extras)
+    run_forge(
+        options, settings, os.environ, lambda served: _show_served(served, host if socket is None else None, json_output), extras
+    )
     return 0
 
 
@@ -88,14 +98,14 @@ def _mcp_endpoint(forge: Forge) -> LoadedApp:
     return LoadedApp(endpoint, endpoint.life, endpoint.stopping)
 
 
-def _show_served(served: ServeBanner, host: str, json_output: bool) -> None:
+def _show_served(served: ServeBanner, host: str | None, json_output: bool) -> None:
     if json_output:
         emit_json(served)
     else:
         write(f"serving {one_line(', '.join(served.spaces))} at {served.address}\n")
         write(f"log in as {served.user}: {served.link}\n")
         write("the link works once; press Ctrl-C to stop the forge\n")
-        if host not in ("127.0.0.1", "localhost", "::1") and not served.address.startswith("https://"):
+        if host not in (None, "127.0.0.1", "localhost", "::1") and not served.address.startswith("https://"):
             warning = "warning: others on the network can reach the forge, and without TLS they can read the traffic"
             console(stderr=True).print(warning, style="yellow")
     sys.stdout.flush()
@@ -111,14 +121,18 @@ def mcp(
     forge: str | None = opt(
         "URL", "forge for links to its inbox (default: CLIA_FORGE, else the local forge that serves the space)"
     ),
+    tools: str = opt(None, "list the 12 core tools (default) or all of them", choices=("core", "all"), default="core"),
 ) -> int:
     """Serve this space over the Model Context Protocol on standard input and output."""
+    require_extra("mcp")
     address = forge or os.environ.get("CLIA_FORGE") or None
     if address is not None and not re.match(r"https?://[^/\s]+", address):
         message = f"--forge takes an address that starts with http:// or https://, not {address!r}"
         hints = [f"clia serve prints it: {_DEFAULT_ADDRESS}"]
         raise InvalidInput(message, code="usage", hints=hints, fields={"field": "forge"})
     agent = agent or os.environ.get("CLIA_AGENT") or None
+    # Tools are called by models, not by people. A client could fill in a form itself, so no person's key signs its answers.
+    settings = settings._replace(agent=agent or "mcp-client", prove=None)
     path = os.path.abspath(path)
     if not os.path.isdir(path):
         raise InvalidInput(f"{path} is not a directory", code="not-a-directory", fields={"path": path})
@@ -130,7 +144,9 @@ def mcp(
 
     # A thread waits for the next line and would keep the process alive; everything here can be interrupted safely.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    messages = EarlyAnswers(KeptAnswers(answers_directory(os.environ), f"{__version__} {installed_code()}"))
+    messages = EarlyAnswers(
+        KeptAnswers(answers_directory(os.environ), f"{__version__} {installed_code()}{' all' if tools == 'all' else ''}")
+    )
     from clia.capture.ingest import ingest
     from clia.facade.opening import open_space
     from clia.mcp.calls import SpaceContext
@@ -144,6 +160,7 @@ def mcp(
         session=os.environ.get("CLAUDE_CODE_SESSION_ID", ""),
         refresh=lambda space: ingest(space, settings, os.environ),
         address=lambda space: site_address(address, space),
+        all_tools=tools == "all",
     )
     run_server(context, __version__, messages)
     return 0
@@ -168,13 +185,20 @@ def site_address(forge: str | None, space: Space) -> str | None:
 def user_add(
     space: Space,
     user: str = arg("NAME", "user name, such as ada-lovelace"),
-    role: str = opt(None, "may read, also answer, or also manage (default: viewer)", choices=ROLES, default=VIEWER),
+    role: str = opt(
+        None, "may read, record and ask as an agent, also answer, or also manage (default: viewer)", choices=ROLES, default=VIEWER
+    ),
     display: str = opt("DISPLAY", "display name, recorded in decisions", "--name", default=""),
     email: str = opt("ADDRESS", "e-mail address, recorded in decisions", default=""),
+    agents: list[str] = many("NAME", "agent that a user with the role agent acts for (repeatable)", "--agent"),
 ) -> Answer[User]:
     """Add a user of the forge."""
-    added = users_of(space).add(user, role, display, email)
-    return Answer(added, f"added {added.name} as {added.role}; decisions are recorded as {added.by}")
+    added = users_of(space).add(user, role, display, email, agents=agents)
+    return Answer(added, f"added {added.name} as {added.role}; {_recorded(added)}")
+
+
+def _recorded(user: User) -> str:
+    return f"decisions are recorded as {user.by}" if user.acting is None else f"acts for {user.acting}"
 
 
 @command("user list")
@@ -206,15 +230,16 @@ def user_change(
     role: str | None = opt(None, "may read, also answer, or also manage", choices=ROLES),
     display: str | None = opt("DISPLAY", "display name, recorded in decisions", "--name"),
     email: str | None = opt("ADDRESS", "e-mail address, recorded in decisions"),
+    agents: list[str] = many("NAME", "agent that a user with the role agent acts for (repeatable; replaces all)", "--agent"),
 ) -> Answer[User]:
     """Change the role, name or address of a user.
 
     The change applies at once to every token and login of the user.
     """
-    if role is None and display is None and email is None:
-        raise InvalidInput("give --role, --name or --email", code="usage", hints=["clia user change --help"])
-    changed = users_of(space).update(user, role=role, display=display, email=email)
-    return Answer(changed, f"{changed.name} is now {changed.role}; decisions are recorded as {changed.by}")
+    if role is None and display is None and email is None and not agents:
+        raise InvalidInput("give --role, --name, --email or --agent", code="usage", hints=["clia user change --help"])
+    changed = users_of(space).update(user, role=role, display=display, email=email, agents=agents or None)
+    return Answer(changed, f"{changed.name} is now {changed.role}; {_recorded(changed)}")
 
 
 class LoginLink(NamedTuple):
@@ -228,20 +253,29 @@ def user_link(
     space: Space,
     user: str = USER,
     minutes: int = opt("N", "minutes until the link expires (default: 15)", type=positive, default=15),
-    address: str | None = opt("URL", f"address of the forge (default: as configured, else {_DEFAULT_ADDRESS})"),
+    address: str | None = opt("URL", "address of the forge (default: as configured, else the one on this machine)"),
 ) -> Answer[LoginLink]:
     """Print a link that logs a user in, once.
 
     Standard output carries only the link.
     """
-    base = address or space.local.config.forge.address or _DEFAULT_ADDRESS
+    base = address or space.local.config.forge.address or _local_forge(space)
     link = f"{base.rstrip('/')}/login?key={users_of(space).login_link(user, minutes)}"
 
     def show() -> None:
         write(f"{link}\n")
-        write(f"valid once, for {minutes} minutes\n", sys.stderr)
+        write(f"valid once, expires in {counted(minutes, 'minute')}\n", sys.stderr)
 
     return Answer(LoginLink(user, link, minutes), show)
+
+
+def _local_forge(space: Space) -> str:
+    """The address of the forge that serves the space on this machine, else the one that it would have."""
+    from clia.forge.address_file import address_of
+    from clia.forge.hosts import own_name
+
+    served = address_of(space.home)
+    return served.rpartition("/s/")[0] if served is not None else f"http://{own_name(space.id)}:8337"
 
 
 @json_form(info=EMBED)
@@ -303,3 +337,32 @@ def user_remove(space: Space, user: str = USER, force: bool = flag("remove even 
     """
     users_of(space).remove(user, force=force)
     return Answer(RemovedUser(user, True), f"removed {user}, with all tokens and logins")
+
+
+@command("user passkey")
+def user_passkey(
+    space: Space,
+    user: str = USER,
+    remove: str | None = opt("ID", "remove this passkey, also if it is the last one"),
+) -> Answer[list[UserPasskey]]:
+    """List the passkeys of a user, or remove one.
+
+    People add their passkeys in the forge. A removed passkey stays enrolled in the space until it is revoked.
+    """
+    from clia.users.passkeys import passkeys_of_space
+
+    store = passkeys_of_space(space)
+    if users_of(space).get(user) is None:
+        hints = ["clia user list shows the users"]
+        raise NotFound(f"user {user!r} not found", code="no-such-user", hints=hints, fields={"user": user})
+    if remove is not None:
+        key = store.by_id(user, remove).info
+        store.remove(user, remove, last=True)
+        left = [stored.info for stored in store.of(user)]
+        text = f"removed passkey {key.id} of {user}; where it is enrolled, revoke it: clia key revoke {key.fingerprint}"
+        return Answer(left, text)
+    passkeys = [stored.info for stored in store.of(user)]
+    if not passkeys:
+        return Answer([], f"{user} has no passkey; people add theirs in the forge, on the page Passkeys")
+    rows = [(key.id, key.name, key.host, key.fingerprint, minute(key.created_at), minute(key.last_used_at)) for key in passkeys]
+    return Answer(passkeys, lambda: show_table(("passkey", "name", "host name", "fingerprint", "since (UTC)", "last used"), rows))

@@ -1,8 +1,8 @@
 """A commit graph and a tree of agents, drawn in a terminal.
 
 Invariant: the drawing is unambiguous. On a commit's line, a horizontal line leaves that commit and ends in the lanes of its
-parents; on a line without a commit it moves one lane into another. A lane that is crossed stays unbroken (``─│─``), a lane
-that is joined has a joint (``┤ ├ ┼``). Two commits are directly below each other only if they are connected.
+parents; on a line without a commit it moves one lane into another. A lane that is crossed stays unbroken (``─│─``), a lane that is
+joined has a joint (``┤ ├ ┼``). A commit is directly below another one only if the two are connected.
 """
 
 from __future__ import annotations
@@ -132,10 +132,10 @@ def tree_lines(
     names = list(dict.fromkeys(agents))
     below = {child for name in names for child in children.get(name, ())}
     guides = ("|-- ", "`-- ", "|   ", " (*)") if ascii else ("├── ", "└── ", "│   ", " ↻")
-    seen: set[str] = set()
+    drawn: set[str] = set()
     for root in [*(name for name in names if name not in below), *names]:
-        if root not in seen:
-            yield from _branch(root, children, label, seen, guides)
+        if root not in drawn:
+            yield from _branch(root, children, label, drawn, guides)
 
 
 def _branch(

@@ -30,14 +30,14 @@ from clia.errors import InvalidInput, NotFound
 from clia.git.libgit2 import find_repository
 from clia.git.records import NOT_COMMITTED
 from clia.sessions.records import ASK
-from clia.space.authorship import in_words
+from clia.space.attribution.authorship import in_words
 from clia.values.graph_lanes import GraphNode, layout
 from clia.values.paths import printable
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Annotated, Any, TypeVar
 
     from rich.console import RenderableType
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.git.records import FileChange
+    from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.model import Request, Session
-    from clia.space.authorship import Authorship
+    from clia.space.attribution.authorship import Authorship
     from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
@@ -110,7 +111,7 @@ class ShownCommit(NamedTuple):
 
 
 class ShownAgent(NamedTuple):
-    """An agent; null stands for what this clone does not hold."""
+    """An agent. A field is null if this clone does not have the object."""
 
     agent: str  # the agent
     archived: bool  # whether it is archived
@@ -120,7 +121,8 @@ class ShownAgent(NamedTuple):
     parent: str | None  # the agent whose sub-agent it is
     sub_agents: list[str]  # its own sub-agents
     briefing: Briefing | None  # what it was spawned with
-    profile: dict[str, Any] | None  # its identity as merged when it was spawned
+    profile: dict[str, Any] | None  # its identity as recorded
+    identity: AgentIdentity | None  # its identity at its place now, and the difference; null: this clone cannot tell
     pending: int  # trace entries since its last commit with a trace
     landings: list[LandingEvent]  # newest first
     session: Session | None  # its live session, else the last one; null: it never had one
@@ -145,6 +147,7 @@ def show(
             space.relations.sub_agents(name),
             _unless_missing(space.agents.briefing, name),
             record.get("profile.json"),
+            _unless_missing(space.identities.of_agent, name),
             0 if archived else len(space.traces.pending(name)),
             space.history.landings(name),
             _unless_missing(space.sessions.get, name),
@@ -169,8 +172,8 @@ def _unless_missing(read: Callable[[str], T], name: str) -> T | None:
 def _show_agent(agent: ShownAgent) -> None:
     terminal = console()
     terminal.print(line_of((one_line(agent.agent), "bold"), ("  archived" if agent.archived else "", "yellow")))
-    if agent.profile:
-        _show_profile(agent.profile)
+    if agent.profile or agent.identity:
+        _show_profile(agent.profile or {}, agent.identity)
     pending = counted(agent.pending, "trace entry", "trace entries") if agent.pending else None
     facts: list[tuple[str, object]] = [(name, getattr(agent, name)) for name in ("head", "genesis", "branch", "parent")]
     facts += [("sub-agents", ", ".join(agent.sub_agents)), ("pending", pending)]
@@ -189,17 +192,26 @@ def _show_agent(agent: ShownAgent) -> None:
             terminal.print(_facts(_meta(briefing.meta)))
 
 
-def _show_profile(profile: dict[str, Any]) -> None:
-    """Print the identity that the agent works under, guardrails first."""
+def _show_profile(profile: dict[str, Any], identity: AgentIdentity | None) -> None:
+    """Print the identity that the agent works under, guardrails first, and how it differs from the recorded one."""
+    from clia.identities.agent_places import guardrails_of
     from clia.identities.merge_rules import projected_text
 
-    document = profile.get("document")
-    guardrails = document.get("guardrails") if isinstance(document, dict) else None
-    for guardrail in guardrails if isinstance(guardrails, list) else ():
-        console().print(line_of(("  ! ", "bold red"), (one_line(projected_text(guardrail)), "bold")))
-    incomplete = profile.get("incomplete")
-    reason = incomplete.get("reason") if isinstance(incomplete, dict) else None
-    console().print(_facts([("profile", profile.get("slug")), ("incomplete", reason)]))
+    def show_rules(rules: Iterable[Any], note: str = "") -> None:
+        for rule in rules:
+            console().print(line_of(("  ! ", "bold red"), (one_line(projected_text(rule)), "bold"), (note, "yellow")))
+
+    missing = () if identity is None else identity.missing
+    show_rules(rule for rule in guardrails_of(profile.get("document")) if rule not in missing)
+    show_rules(missing, "  missing at its place now")
+    incomplete = profile.get("incomplete") or {}
+    facts: list[tuple[str, object]] = [("profile", profile.get("slug")), ("incomplete", incomplete.get("reason"))]
+    if identity is not None:
+        show_rules(identity.added, "  not recorded yet")
+        facts += [("place", "/".join(filter(None, (identity.place or ())[1:]))), ("changed", ", ".join(identity.changed))]
+        facts += [("unreadable", finding.message) for finding in identity.findings]
+        facts += [("record it with", f"clia reprofile {identity.agent}" if identity.drifted else "")]
+    console().print(_facts(facts))
 
 
 def _show_commit(commit: AgentCommit, files: Sequence[FileChange], entries: int) -> None:
@@ -221,7 +233,7 @@ def _show_commit(commit: AgentCommit, files: Sequence[FileChange], entries: int)
 
 
 def _facts(facts: Sequence[tuple[str, object]]) -> RenderableType:
-    """Each fact on one line; a value may be the number 0, which means nothing here."""
+    """Each fact on one line. A value of 0 is left out."""
     return facts_table([(name, one_line(value)) for name, value in facts if value not in (None, "", 0)])
 
 

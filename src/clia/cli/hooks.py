@@ -9,29 +9,29 @@ import signal
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 from clia import __version__
-from clia.capture.hook_tools import SCOPES, TOOLS
+from clia.capture.installation.hook_tools import SCOPES, TOOLS
 from clia.cli.command import IN_SPACE, JSON, PATH, Answer, arg, command, flag, opt
-from clia.cli.inputs import positive, read_bytes, require_confirmation
+from clia.cli.inputs import positive, read_bytes, require_confirmation, require_person
 from clia.cli.output import console, counted, emit_json, one_line, plain, show_error, write
 from clia.cli.rendering import progress_bar, show_line, show_table
-from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound
+from clia.errors import CliaError, FileError, InvalidDocument, InvalidInput, NotFound
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Annotated
+    from typing import Annotated, BinaryIO
 
     from clia.capture.entries import IngestCounts
-    from clia.capture.hook_settings import SettingsFile, SettingsPlan
-    from clia.capture.hook_tools import CliaProgram, HookTool
+    from clia.capture.installation.hook_settings import SettingsFile, SettingsPlan
+    from clia.capture.installation.hook_tools import CliaProgram, HookTool
     from clia.capture.rehearsal import Setting
     from clia.capture.rehearsal.script import ScriptStep
-    from clia.errors import CliaError
     from clia.facade.settings import Settings
+    from clia.facade.space import Space
 
 _WRITTEN = {"create": "created", "edit": "changed", "remove": "removed"}
 _DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -44,6 +44,7 @@ _COUNTS = (
     ("merges", "merge"),
     ("rejected", "event rejected", "events rejected"),
     ("left", "event waiting", "events waiting"),
+    ("left_out", "file not recorded", "files not recorded"),
 )
 _TEXT_WIDTH = 60
 
@@ -75,9 +76,9 @@ def hook_install(
 
     Shows the change to their settings and asks before it writes. Exit code 1 if that is not confirmed.
     """
-    from clia.capture.hook_settings import install, target
-    from clia.capture.hook_tools import tool_named
-    from clia.capture.installed_tools import installed_version
+    from clia.capture.installation.hook_settings import install, target
+    from clia.capture.installation.hook_tools import tool_named
+    from clia.capture.installation.installed_tools import installed_version
 
     where = target(scope, path, os.environ)
     chosen = [tool_named(name) for name in dict.fromkeys(tools)] or _tools_found(where)
@@ -109,8 +110,9 @@ def hook_uninstall(
     json_output: bool = JSON,
 ) -> Annotated[int, AppliedPlan]:
     """Remove clia from the settings of tools."""
-    from clia.capture.hook_settings import target, uninstall
-    from clia.capture.hook_tools import tool_named
+    require_person("hooks record and guard agents: ask a person to remove them")
+    from clia.capture.installation.hook_settings import target, uninstall
+    from clia.capture.installation.hook_tools import tool_named
 
     where = target(scope, path, os.environ)
     every = [tool for tool in TOOLS.values() if scope in tool.files]
@@ -122,7 +124,7 @@ def hook_uninstall(
 def _tools_found(where: SettingsFile) -> list[HookTool]:
     import shutil
 
-    from clia.capture.hook_settings import tools_here
+    from clia.capture.installation.hook_settings import tools_here
 
     tools = tools_here(where, [tool.program for tool in TOOLS.values() if shutil.which(tool.program)])
     if not tools:
@@ -135,7 +137,7 @@ def this_program() -> CliaProgram:
     """The running clia, and the one that the name ``clia`` finds."""
     import shutil
 
-    from clia.capture.hook_tools import CliaProgram
+    from clia.capture.installation.hook_tools import CliaProgram
 
     on_path = shutil.which("clia")
     started = os.path.abspath(sys.argv[0])
@@ -146,7 +148,7 @@ def this_program() -> CliaProgram:
 
 @json_form(plan=EMBED)
 class AppliedPlan(NamedTuple):
-    """A change of the settings of tools."""
+    """A change to the settings of tools."""
 
     plan: SettingsPlan
     written: bool  # whether it was written
@@ -154,7 +156,7 @@ class AppliedPlan(NamedTuple):
 
 def _apply_plan(plan: SettingsPlan, unchanged: str, *, yes: bool, dry_run: bool, json_output: bool) -> int:
     """Show a change of settings, ask, and write it."""
-    from clia.capture.hook_settings import apply
+    from clia.capture.installation.hook_settings import apply
 
     confirmed = yes and not dry_run
     if json_output:
@@ -205,6 +207,67 @@ for _tool in TOOLS.values():
     command(f"hook {_tool.name}", json_output=_json)(_record_event(_tool))
 
 
+@command("hook answer", **IN_SPACE)
+def hook_answer(
+    settings: Settings,
+    path: str,
+    tool: str = arg("TOOL", "tool whose event is on standard input"),
+    seconds: float = opt("SECONDS", "how long the tool waits for its hook", default=10.0, type=positive),
+) -> int:
+    """Answer a tool's question about a call; its hooks run this where rules ask people.
+
+    The event is the JSON on standard input. Always exits with code 0: if anything fails, the tool asks in its own way.
+    """
+    from clia.capture.permissions.answers import write_answer
+    from clia.capture.permissions.questions import answer, event_in
+    from clia.facade.opening import open_space
+
+    data, event = sys.stdin.buffer.read(), "PreToolUse"
+    try:
+        with open_space(path, settings=settings) as space:
+            event = event_in(data)["hook_event_name"]
+            decision = answer(space, tool, data, seconds, os.environ)
+        write_answer(tool, event, decision.do, decision.reason)
+    except Exception as err:  # noqa: BLE001  # a failure must not let the call run unasked
+        if isinstance(err, CliaError) and err.code == "no-such-space":
+            return 0  # nor are there rules
+        write_answer(tool, event, "ask", f"clia could not ask a person: {type(err).__name__}: {err}; the tool asks instead")
+    return 0
+
+
+@command("acp", runs_program=True)
+def acp(
+    space: Space,
+    program_words: list[str],
+    agent: str = arg("AGENT", "agent that the program works as"),
+    program: list[str] = arg("-- PROGRAM ARGS", "agent program that speaks the Agent Client Protocol", nargs="*"),
+) -> int:
+    """Relay between an editor and an agent program, and ask people where rules want that.
+
+    The editor starts this command instead of the program. The exit code is that of the program; 127 if it was not found.
+    """
+    import subprocess
+    import threading
+
+    from clia.capture.permissions.acp import Channel, Relay
+
+    if program or not program_words:
+        raise InvalidInput("put -- before the program", code="usage", hints=["clia acp AGENT -- PROGRAM ARGS"])
+    space.head(agent)  # report an unknown agent first
+    variables, pipe = {**os.environ, "CLIA_AGENT": agent}, subprocess.PIPE
+    try:
+        running = subprocess.Popen(program_words, env=variables, stdin=pipe, stdout=pipe)
+    except OSError as err:
+        fields = {"path": program_words[0], "reason": str(err.strerror)}
+        show_error(FileError(f"{program_words[0]}: {err.strerror}", code="program-not-found", fields=fields), as_json=False)
+        return 127
+    relay = Relay(space, agent, os.environ, lambda text: write(f"clia: {one_line(text)}\n", sys.stderr))
+    to_agent, to_editor = Channel(cast("BinaryIO", running.stdin)), Channel(sys.stdout.buffer)
+    threading.Thread(target=relay.from_editor, args=(sys.stdin.buffer, to_agent), daemon=True).start()
+    relay.from_agent(cast("BinaryIO", running.stdout), to_agent, to_editor)
+    return running.wait()
+
+
 @json_form(done=EMBED)
 class IngestAnswer(NamedTuple):
     done: IngestCounts
@@ -238,6 +301,8 @@ def ingest(
             show_error(error, as_json=False)
         if report.done.rejected:
             console(stderr=True).print("some events were rejected; see which, and why: clia doctor", style="yellow")
+        if report.done.left_out:
+            console(stderr=True).print("some files are not recorded; see which, and why: clia doctor", style="yellow")
 
     return Answer(IngestAnswer(report.done, report.trouble), show, exit_code=1 if report.trouble else 0)
 
@@ -329,7 +394,7 @@ def _rehearsal_setting(
         raise FileError(f"{path} is not a directory", fields={"path": path, "reason": "not a directory"})
     repository = stage.repository_of(directory, environment)
     if repository is None:
-        message = f"{directory} is not in a git repository"
+        message = f"not inside a git repository: {directory}"
         raise InvalidInput(message, code="no-repository", hints=["git init; clia init"], fields={"path": directory})
     common, branch = repository
     # -P: a file in the repository cannot shadow a module.
@@ -387,12 +452,12 @@ def _start_time(text: str | None) -> datetime:
 
 def _show_rehearsal(report: dict[str, Any], failed: int) -> None:
     names = {agent["id"]: agent["type"] for agent in report["agents"]}
-    here = report["directory"] + "/"
+    directory_prefix = report["directory"] + "/"
     rows = []
     for event in report["events"]:
         hook = event["hook"] or ""
         hook += f" ({event['sent']})" if hook and event["sent"] != "whole" else ""
-        rows.append((event["n"], names.get(event["agent"], ""), event["kind"], _event_text(event, here), hook))
+        rows.append((event["n"], names.get(event["agent"], ""), event["kind"], _event_text(event, directory_prefix), hook))
     show_table(("#", "sub-agent", "what", "text", "hook"), rows)
     sent = sum(1 for event in report["events"] if "exit" in event)
     session = one_line(f"{report['tool']} {report['version']}, session {report['session']}, {report['ended']}")

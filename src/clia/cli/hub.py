@@ -37,7 +37,7 @@ _SYNC_HINT = "publish and fetch the rest with: clia hub sync"
 def heads_option(name: str) -> Any:
     return opt(
         None,
-        f"where the hub keeps agents' heads: {names.HEADS} or {names.PUBLISHED} (default: as the hub has them, else branches)",
+        f"where the hub keeps agents' heads: {names.HEADS} or {names.PUBLISHED} (default: as the hub has them, else published)",
         name,
         choices=tuple(HEADS),
     )
@@ -115,7 +115,7 @@ def hub_sync(
         default={},
     ),
     abandon: list[str] = many(
-        "AGENT", "give up work on an agent, or on (types) and the like, that another machine has not published (repeatable)"
+        "AGENT", "give up another machine's unpublished work on an agent, or on a shared chain such as (types) (repeatable)"
     ),
 ) -> Answer[HubSyncAnswer]:
     """Fetch what is new on the hub, and publish what it lacks.
@@ -221,7 +221,7 @@ def _show_status(status: HubStatus) -> None:
     _show_ref_counts("behind", behind)
     show_forks_and_elsewhere(status)
     if status.away_since:
-        show_hints(["you can keep working; what is owed is published when the hub is back"])
+        show_hints(["you can keep working; unpublished work is sent when the hub is back"])
     elif owed or behind:
         show_hints([_SYNC_HINT])
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from clia.cli.command import CEILING, LINEAGE, WORKING_PATH, Answer, arg, command, flag, opt
+from clia.cli.command import AGENTS_DIR, CEILING, LINEAGE, SLUG, WORKING_PATH, Answer, arg, command, flag, many, opt
 from clia.cli.output import show_diagnostics
-from clia.identities.contexts import AGENT, KINDS
+from clia.identities.contexts import AGENDA, AGENT, KINDS
 from clia.identities.diagnostics import ERROR, has_errors
 
 TYPE_CHECKING = False
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Annotated, Any
 
+    from clia.facade.space import Space
+    from clia.identities.agenda_work import PlannedWork
     from clia.identities.lineage import ContextReport, Lineage, MergedJson
     from clia.identities.origins import Explanation
-    from clia.identities.roster import Roster
+    from clia.identities.roster import Roster, SearchHit
 
     ShownDocument = Annotated[dict[str, Any], MergedJson] | None
 
@@ -35,8 +37,11 @@ def _show_document(kind: str, title: str) -> Callable[..., Answer[ShownDocument]
 
         def show() -> None:
             from clia.cli.identities_cards import show_merged
+            from clia.cli.rendering import show_line
 
             show_merged(merged, root_chain=root_chain, show_origin=show_origin)
+            if kind == AGENDA:
+                show_line((f"agents that work for these items: clia agents work --slug {lineage.slug}", "dim"))
 
         value = None
         if json_output:
@@ -52,8 +57,18 @@ def _show_document(kind: str, title: str) -> Callable[..., Answer[ShownDocument]
 
 
 command("agents profile")(_show_document("agent", "profile"))
-command("agents plan")(_show_document("agenda", "agenda"))
+command("agents plan")(_show_document(AGENDA, "agenda"))
 command("agents agency")(_show_document("agency", "journal"))
+
+
+@command("agents work")
+def agents_work(space: Space, slug: str = SLUG) -> Answer[list[PlannedWork]]:
+    """Show the agents, sessions and landings of each item of an agenda."""
+    from clia.cli.identities_cards import show_work
+    from clia.cli.rendering import show_line
+
+    work = space.identities.agenda(slug)
+    return Answer(work, lambda: show_work(work) if work else show_line(f"the agenda of {slug} has no items"))
 
 
 @command("agents context")
@@ -102,6 +117,7 @@ def agents_explain(
 def agents_list(
     path: str = WORKING_PATH,
     ceiling: str | None = CEILING,
+    agents_dir: str | None = AGENTS_DIR,
     everything: bool = flag("also list root, templates and names with a leading underscore", "--all"),
 ) -> Answer[Roster]:
     """List the identities that are visible here.
@@ -110,10 +126,36 @@ def agents_list(
     """
     from clia.identities.checks import roster
 
-    listed = roster(path, ceiling=ceiling, everything=everything)
+    listed = roster(path, ceiling=ceiling, agents_dir=agents_dir, everything=everything)
 
     failed = any(diagnostic.severity == ERROR and diagnostic.code != "invalid-slug" for diagnostic in listed.diagnostics)
     return Answer(listed, lambda: _show_roster(listed), 2 if failed else 0, listed.diagnostics)
+
+
+@command("agents search")
+def agents_search(
+    text: str = arg("TEXT", "text to search, in any case"),
+    slugs: list[str] = many("SLUG", "search only this identity (repeatable)", "--slug"),
+    path: str = WORKING_PATH,
+    ceiling: str | None = CEILING,
+    agents_dir: str | None = AGENTS_DIR,
+) -> Answer[list[SearchHit]]:
+    """Search the merged documents of the identities that are visible here.
+
+    Exit code 1 if nothing contains the text.
+    """
+    from clia.identities.checks import search
+
+    hits = search(path, text, slugs=slugs, ceiling=ceiling, agents_dir=agents_dir)
+
+    def show() -> None:
+        from clia.cli.output import one_line
+        from clia.cli.rendering import show_line
+
+        for hit in hits:
+            show_line((hit.slug, "bold"), f" {hit.document} {hit.pointer}  ", one_line(hit.text.partition("\n")[0]))
+
+    return Answer(hits, show if hits else "nothing found", 0 if hits else 1)
 
 
 def _show_roster(roster: Roster) -> None:

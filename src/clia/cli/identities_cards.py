@@ -14,11 +14,13 @@ from rich.text import Text
 from rich.tree import Tree
 
 from clia.cli.output import console, counted, plain
+from clia.cli.rendering import show_table, styled
 from clia.identities import merge_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clia.identities.agenda_work import PlannedAgent, PlannedWork
     from clia.identities.contexts import IdentityContext
     from clia.identities.lineage import ContextReport, MergedDocument
     from clia.identities.origins import Explanation, ValueOrigin
@@ -166,6 +168,12 @@ def _show_reasons(report: ContextReport) -> None:
         out.print(_indented(_chain_table(report.default)))
         out.print(Text("Injected roots", style="bold"))
         out.print(_indented(_chain_table(report.injected) if report.injected else Text("none", style="dim")))
+    if report.roots:
+        out.print(Text("\nRoot rules", style="bold"))
+        table = Table.grid(padding=(0, 2))
+        for root in report.roots:
+            table.add_row(Text(plain(root.prefix)), Text(plain(root.directory), "cyan"), Text("guardrails", "green"))
+        out.print(_indented(table))
     if report.excluded:
         out.print(Text("\nLeft out", style="bold"))
         table = Table.grid(padding=(0, 2))
@@ -235,3 +243,23 @@ def _bullets() -> Table:
 
 def _indented(renderable: RenderableType) -> Padding:
     return Padding(renderable, (0, 0, 0, 2))
+
+
+def show_work(work: Sequence[PlannedWork]) -> None:
+    """Print the items of an agenda, each with its agents."""
+    rows: list[tuple[str | Text, ...]] = []
+    for planned in work:
+        item = planned.item
+        status = styled(plain(item.status or ""), "green" if item.status == "done" else "")
+        first = (styled(plain(item.id), "bold"), plain(item.title), status)
+        rows.append((*first, *_agent_cells(planned.agents[0] if planned.agents else None)))
+        rows += [("", "", "", *_agent_cells(agent)) for agent in planned.agents[1:]]
+    show_table(("item", "title", "status", "agent", "sessions", "landed on"), rows)
+
+
+def _agent_cells(agent: PlannedAgent | None) -> tuple[str, str, str]:
+    if agent is None:
+        return "", "", ""
+    sessions = ", ".join(f"{session.id} {session.status}" for session in agent.sessions)
+    branches = dict.fromkeys(landing.onto for landing in agent.landings)
+    return agent.agent + (" (archived)" if agent.archived else ""), sessions, ", ".join(branches)

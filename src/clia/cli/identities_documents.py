@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.cli.command import LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
+from clia.cli.command import AGENTS_DIR, LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
+from clia.cli.inputs import require_person
 from clia.cli.output import console, counted, plain, show_diagnostics
 from clia.cli.rendering import show_line, show_lines, styled
-from clia.identities.export_formats import ALL_FORMATS, FORMATS
+from clia.identities.exports.formats import ALL_FORMATS, FORMATS
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.export_plan import ExportPlan
+    from clia.identities.exports.mirrors import MirrorPlan
+    from clia.identities.exports.plan import ExportPlan
     from clia.identities.journal import JournalResult, TransferPlan
     from clia.identities.lineage import Lineage
-    from clia.identities.mirrors import MirrorPlan
     from clia.identities.writing import ConsolidationPlan, WriteLocation
 
-AGENTS_DIR = opt("DIR", "directory of identities, if the path is not in a repository")
 APPLY = flag("write the changes; without it, only show them", "--apply")
 _NOT_APPLIED = "nothing was written; add --apply to write it"
 _STATE_STYLES = {"fresh": "green", "refused": "red"}
@@ -54,6 +54,8 @@ def agents_init(
     """Create the three documents of an identity."""
     from clia.identities.writing import NewIdentity, init
 
+    if operator:
+        require_person("ask a person to create the profile of a person: clia ask AGENT QUESTION")
     created = init(slug, NewIdentity(title, role, purpose, guardrails, inherits, operator), target)
     return Answer(CreatedIdentity(slug, created), lambda: show_lines(plain(f"created {path}") for path in created))
 
@@ -71,8 +73,10 @@ def agents_journal(
 ) -> Answer[JournalResult]:
     """Append an entry to the journal of an identity."""
     from clia.identities.journal import Note
-    from clia.identities.writing import journal
+    from clia.identities.writing import is_operator, journal
 
+    if is_operator(slug, target):
+        require_person(f"{slug!r} is a person, whose entries can approve waivers; write to the journal of your own identity")
     words = [tag for word in tags for tag in word.split(",")]
     written, diagnostics = journal(slug, Note(note, words, signature, dirs_touched, idempotency_key), target)
 
@@ -159,7 +163,7 @@ def agents_mirrors(
 
     With --check, exit code 1 if a mirror is stale or missing.
     """
-    from clia.identities.mirrors import mirrors
+    from clia.identities.exports.mirrors import mirrors
 
     plan = mirrors(path, slug, merged=merged, write=not check)
 
@@ -194,8 +198,8 @@ def agents_export(
 
     With --check, exit code 1 if a copy is stale or missing; otherwise exit code 1 if writing is refused.
     """
-    from clia.identities.export_formats import ExportOptions
-    from clia.identities.export_plan import export
+    from clia.identities.exports.formats import ExportOptions
+    from clia.identities.exports.plan import export
 
     tool_names = () if tools is None else tuple(name.strip() for name in tools.split(","))
     written = not (check or dry_run)

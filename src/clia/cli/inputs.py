@@ -156,8 +156,10 @@ def require_confirmation(question: str, *, ask: bool) -> None:
 def setup_approval(*, yes: bool) -> Callable[[str], bool]:
     """A function that asks a person whether a setup command may be run; an agent can approve nothing."""
 
+    from clia.facade.settings import Settings, acting_agent
+
     def approve(setup: str) -> bool:
-        if os.environ.get("CLIA_AGENT"):
+        if acting_agent(Settings()) is not None:
             return False
         if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return yes
@@ -169,8 +171,7 @@ def setup_approval(*, yes: bool) -> Callable[[str], bool]:
 
 def require_person(alternative: str) -> None:
     """Raise ``NotAllowed`` if an agent runs this command; ``alternative`` is a hint for the agent."""
-    agent = os.environ.get("CLIA_AGENT")
-    if agent:
-        message = f"only a person may do this; CLIA_AGENT says that agent {agent!r} is running this command"
-        hints = [alternative, "a person runs it outside clia run, without CLIA_AGENT"]
-        raise NotAllowed(message, code="person-needed", hints=hints, fields={"agent": agent})
+    from clia.facade.settings import Settings, acting_agent
+    from clia.verbs import require_person as require
+
+    require(acting_agent(Settings()), alternative)

@@ -14,7 +14,8 @@ from clia import __version__
 from clia.cli.command import COMMANDS, configure, run
 from clia.cli.output import show_error, use_utf8, write
 from clia.cli.registry import ALIASES, TREE, Command, Group
-from clia.errors import CliaError, FileError, InvalidInput, NotFound
+from clia.errors import CliaError, FileError, InvalidInput, NotFound, did_you_mean, missing_extra
+from clia.verbs import using_channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 DONE, REFUSED, BAD_INPUT = 0, 1, 2
 AGENT_COMMANDS = ("profile", "plan", "agency", "journal", "context", "explain")
+_UNKNOWN, _QUOTE = "unknown argument", "'"
+_PLAIN = {"unrecognized arguments:": _UNKNOWN, "the following arguments are required:": "missing argument"}
+"""How argparse starts a message, and how clia does."""
 _AGENT_PROGRAM = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)-agent-cli")
 
 
@@ -68,7 +72,8 @@ def guarded(argv: Sequence[str], action: Callable[[], int]) -> int:
     use_utf8()
     as_json = "--json" in own_words(argv)
     try:
-        return action()
+        with using_channel("command-line"):
+            return action()
     except CliaError as error:
         show_error(error, as_json=as_json)
         return BAD_INPUT if isinstance(error, (InvalidInput, NotFound)) else REFUSED
@@ -84,24 +89,32 @@ def guarded(argv: Sequence[str], action: Callable[[], int]) -> int:
     except UnicodeError:
         show_error(InvalidInput("a name or text is not Unicode", code="invalid-text"), as_json=as_json)
         return BAD_INPUT
-    except Exception as error:  # people get a message, not a traceback
-        if os.environ.get("CLIA_DEBUG"):
-            raise
-        hints = ["please report it; CLIA_DEBUG=1 prints a traceback"]
-        show_error(CliaError(f"a bug in clia: {type(error).__name__}: {error}", code="bug", hints=hints), as_json=as_json)
-        return REFUSED
+    except ImportError as error:
+        missing = missing_extra(error.name)
+        if missing is None:
+            return _show_bug(error, as_json=as_json)
+        show_error(missing, as_json=as_json)
+        return BAD_INPUT
+    except Exception as error:  # noqa: BLE001  # people get a message, not a traceback
+        return _show_bug(error, as_json=as_json)
+
+
+def _show_bug(error: Exception, *, as_json: bool) -> int:
+    if os.environ.get("CLIA_DEBUG"):
+        raise error
+    hints = ["please report it; CLIA_DEBUG=1 prints a traceback"]
+    show_error(CliaError(f"a bug in clia: {type(error).__name__}: {error}", code="bug", hints=hints), as_json=as_json)
+    return REFUSED
 
 
 def run_group(words: list[str], group: Group, program: str, slug: str | None = None) -> int:
     """Run the command that the words name, of a group. ``slug``: the identity whose own program this is."""
     name = ALIASES.get(words[0], words[0]) if words else ""
     entry = group.commands.get(name)
+    if entry is None and not words and group is TREE:
+        return _status_or_help()
     if entry is None:
-        parser = group_parser(group, program)
-        if words:
-            parser.parse_args(words)  # exits: --help, --version or an unknown command
-        write(parser.format_help())
-        return BAD_INPUT
+        return _no_command(words, group, program)
     program, words = f"{program} {name}", words[1:]
     if isinstance(entry, Group):
         return run_group(words, entry, program, slug)
@@ -113,6 +126,53 @@ def run_group(words: list[str], group: Group, program: str, slug: str | None = N
     args = parser.parse_intermixed_args(_joined(parser, ours))
     args.program_words = list(words[len(ours) + 1 :])
     return run(definition, args)
+
+
+def _status_or_help() -> int:
+    """``clia`` alone: the state of the space here; the list of commands where there is none."""
+    try:
+        return run_group(["status"], TREE, "clia")
+    except NotFound as error:
+        if error.code not in ("no-such-repository", "no-such-space"):
+            raise
+    from clia.cli.help import overview
+
+    write(overview())
+    return BAD_INPUT
+
+
+def _no_command(words: list[str], group: Group, program: str) -> int:
+    """Help on a group of commands, or the error for an unknown one."""
+    if words and not words[0].startswith("-"):
+        names = [*group.commands, *(ALIASES if group is TREE else ())]
+        whole = f"{program} {words[0]}"
+        message = f"unknown command {whole!r}{did_you_mean(words[0], names)}"
+        raise InvalidInput(message, code="unknown-command", hints=[f"list the commands with: {program} --help"])
+    if group is TREE and words[:1] != ["--version"] and {"-h", "--help"} & set(words):
+        from clia.cli.help import overview
+
+        write(overview())
+        return DONE
+    parser = group_parser(group, program)
+    if words:
+        parser.parse_args(words)  # exits: --help, --version or an unknown option
+    write(parser.format_help())
+    return BAD_INPUT
+
+
+def command_help(words: Sequence[str]) -> str | None:
+    """The help on a command or a group of commands; None if there is none of this name."""
+    entry: Command | Group = TREE
+    for word in words:
+        if not isinstance(entry, Group) or ALIASES.get(word, word) not in entry.commands:
+            return None
+        entry = entry.commands[ALIASES.get(word, word)]
+    program = " ".join(["clia", *words])
+    if isinstance(entry, Group):
+        return group_parser(entry, program).format_help()
+    parser = new_parser(program, _sentence(entry.help))
+    configure(load(entry), parser)
+    return parser.format_help()
 
 
 def load(entry: Command) -> Definition:
@@ -147,10 +207,24 @@ class Parser(argparse.ArgumentParser):
     """Reports usage errors as JSON if ``--json`` is given."""
 
     def error(self, message: str) -> NoReturn:
-        if "--json" in own_words(sys.argv):
-            show_error(InvalidInput(message, code="usage", hints=[f"{self.prog} --help"]), as_json=True)
-            sys.exit(BAD_INPUT)
-        super().error(message)
+        for start, plain in _PLAIN.items():
+            if message.startswith(start):
+                message = f"{plain} {message.removeprefix(start).strip()}"
+        if message.startswith(_UNKNOWN):
+            word = message.removeprefix(_UNKNOWN).split()[0].partition("=")[0]
+            options = [name for action in self._actions for name in action.option_strings]
+            message += did_you_mean(word, options) if word.startswith("-") else ""
+        message = re.sub(r"\(choose from (.*)\)$", lambda match: f"(choose from {match[1].replace(_QUOTE, '')})", message)
+        error = InvalidInput(message, code="usage", hints=[f"{self.prog} --help"])
+        show_error(error, as_json="--json" in own_words(sys.argv))
+        sys.exit(BAD_INPUT)
+
+    def format_help(self) -> str:
+        """The help, with an example at its end."""
+        from clia.cli.help import EXAMPLES
+
+        example = EXAMPLES.get(self.prog.partition(" ")[2], self.get_default("example"))
+        return super().format_help() + (f"\nexample:\n  {example}\n" if example else "")
 
 
 def new_parser(program: str, description: str) -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from typing import NamedTuple
 
 from clia.cli.command import AGENT, MESSAGE, META, Answer, arg, command, flag, many, opt
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 INTO = arg("INTO", "agent that receives the work")
 FROM = arg("FROM", "agent whose work is merged; PEER/AGENT: an agent of a peer")
 _PUSH_STYLES = {"new": "green", "moved": "green", "same": "dim", "refused": "red"}
+_MOST_PUSHED = 100
+_ATOMIC = "atomic push failed"  # git's reason for the refs that are refused only because another one is
 
 
 @json_form(outcome=EMBED)
@@ -58,7 +61,7 @@ def resolve_hint(into: str, from_: str) -> str:
 
 
 def show_conflicts(conflicts: Conflicts) -> None:
-    """Print the conflicting paths, and what each side did to them."""
+    """Print the conflicting paths, and the change of each side."""
     count = counted(len(conflicts.paths), "conflict")
     sides = f"{conflicts.into} at {short(conflicts.ours)}, {conflicts.from_} at {short(conflicts.theirs)}"
     write(one_line(f"{count}: {sides}") + "\n")
@@ -184,19 +187,25 @@ class LandAnswer(NamedTuple):
 def land(
     space: Space,
     agent: str = AGENT,
-    onto: str = opt("BRANCH", "branch that receives the work", required=True),
-    squash: bool = flag("land everything as one commit"),
-    no_ff: bool = flag("always create a merge commit"),
+    onto: str | None = opt("BRANCH", "branch that receives the work (default: the one that is checked out, else main)"),
+    squash: bool = flag("land everything as one commit (default, unless clia.land is set in git's configuration)", one_of="how"),
+    no_ff: bool = flag("create a merge commit with the agent's commits behind it", one_of="how"),
+    fast_forward: bool = flag("move the branch to the agent's last commit; a merge if that is not possible", "--ff", one_of="how"),
+    done: bool = flag("mark the item of the agenda that the agent was spawned for as done, in a commit that lands too"),
     message: str = MESSAGE,
 ) -> Answer[LandAnswer]:
     """Land an agent's work on a branch.
 
     Exit code 1 on conflicts.
     """
-    result = space.land(agent, onto, squash, no_ff=no_ff, message=message_text(message))
+    if done:
+        space.agents.finish(agent)
+    branch = onto or space.local.default_branch()
+    how = "squash" if squash else "merge" if no_ff else "fast-forward" if fast_forward else None
+    result = space.land(agent, branch, how=how, message=message_text(message))
     word = "landed" if isinstance(result, Landed) else "up-to-date" if isinstance(result, UpToDate) else "conflicts"
     exit_code = 1 if isinstance(result, Conflicts) else 0
-    return Answer(LandAnswer(word, result), lambda: _show_landing(agent, onto, result), exit_code)
+    return Answer(LandAnswer(word, result), lambda: _show_landing(agent, branch, result), exit_code)
 
 
 def _show_landing(agent: str, onto: str, result: Landed | UpToDate | Conflicts) -> None:
@@ -221,6 +230,12 @@ def publish(
     remote: str = opt("NAME", "remote to push to (default: origin)", default="origin"),
     federation: bool = flag("also publish the space's public keys and the grants of peers"),
     no_traces: bool = flag("leave out traces"),
+    heads: str | None = opt(
+        None,
+        "where the remote keeps agents' heads: outside of its branches (published, the default unless clia.publish is set in git's "
+        "configuration), or as branches, which every clone then has",
+        choices=("branches", "published"),
+    ),
 ) -> Answer[list[Pushed]]:
     """Push agents to a remote.
 
@@ -229,12 +244,20 @@ def publish(
     if (agents and everyone) or not (agents or everyone or federation):
         raise invalid_option("name agents, or give --all", option="--all")
     names = [*space.agents(), *space.agents(archived=True)] if everyone else agents
-    pushed = space.publish(names, remote, traces=not no_traces, federation=federation)
+    pushed = space.publish(names, remote, traces=not no_traces, federation=federation, heads=heads)
     refused = any(push.state == "refused" for push in pushed)
 
     def show() -> None:
         reason = "reason" if any(push.reason for push in pushed) else ""
-        rows = [(styled(push.state, _PUSH_STYLES.get(push.state, "")), push.ref, push.reason) for push in pushed]
-        show_table(("state", "ref", reason), rows)
+        # Of many refs, those that the remote objects to: a refused push refuses all refs.
+        listed = pushed if len(pushed) <= _MOST_PUSHED else [push for push in pushed if push.reason not in ("", _ATOMIC)]
+        listed = listed[:_MOST_PUSHED]
+        rows = [(styled(push.state, _PUSH_STYLES.get(push.state, "")), push.ref, push.reason) for push in listed]
+        if rows:
+            show_table(("state", "ref", reason), rows)
+        if len(listed) < len(pushed):
+            counts = Counter(push.state for push in pushed)
+            text = ", ".join(f"{counts[state]} {state}" for state in _PUSH_STYLES if counts[state])
+            write(f"{counted(len(pushed), 'ref')}: {text} (--json lists them)\n")
 
     return Answer(pushed, show, exit_code=1 if refused else 0)

@@ -1,4 +1,4 @@
-"""``clia key`` and ``clia peer``: this space's key, and the other spaces it knows."""
+"""``clia peer``: the other spaces that this one knows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import NamedTuple
 
 from clia.cli.command import Answer, arg, command, flag, opt, several
-from clia.cli.federation import HEARD_HINT, follow_hints, reason, show_refusals, show_remotes
+from clia.cli.federation import follow_hints, reason, show_refusals, show_remotes
 from clia.cli.inputs import invalid_option
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import MAX_ROWS, facts_table, is_wide, line_of, moment, short, show_hints, show_rows, styled
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.federation.model import Key, Peer, Refused, Remote, RemoteBehaviour, Share, Untaken
+    from clia.federation.model import Peer, Refused, Remote, RemoteBehaviour, Share, Untaken
 
 NAME = arg("NAME", "peer name")
 _NO_TRUST = "accept nothing from it, even with a grant, and do not let it fetch from a forge here"
@@ -32,45 +32,7 @@ TRUST: Any = {
 _MAX_REFUSALS = 10
 
 
-@command("key show")
-def key_show(space: Space) -> Answer[Key]:
-    """Print the key that other spaces pin to identify this one.
-
-    Standard output carries only the key; the rest goes to standard error.
-    """
-    key = space.peers.key()
-    return Answer(key, lambda: _show_key(key))
-
-
-@command("key rotate")
-def key_rotate(
-    space: Space, lost: bool = flag("the private key is lost: create a new identity, which every peer has to add again")
-) -> Answer[Key]:
-    """Replace the key of this space; the old key signs the new one."""
-    key = space.peers.rotate_key(lost=lost)
-
-    def show() -> None:
-        _show_key(key)
-        if lost:
-            write("this is a new identity: every peer has to remove this space and add it again with the key above\n", sys.stderr)
-        elif len(key.chain) == 1:
-            write("this space had no key: its first key was created\n", sys.stderr)
-        else:
-            write(HEARD_HINT, sys.stderr)
-
-    return Answer(key, show)
-
-
-def _show_key(key: Key) -> None:
-    write(f"{key.text}\n")
-    number = "the first key of this space" if len(key.chain) == 1 else f"key {len(key.chain)} of this space"
-    lines = [f"fingerprint {key.fingerprint}; {number}"]
-    lines += [] if key.mine else ["this clone does not have the private key (another clone may have it, or it is lost)"]
-    lines += [f"served to peers at {key.url}"] if key.url else []
-    write("".join(f"{one_line(line)}\n" for line in lines), sys.stderr)
-
-
-@command("peer add", example='clia peer add friends --key "$(clia key show --path ../friends)" --url ../friends')
+@command("peer add")
 def peer_add(
     space: Space,
     peer: str = arg("NAME", "name for the other space, such as platform-team"),
@@ -201,7 +163,7 @@ def peer_change(
     return Answer(changed, show)
 
 
-@command("peer share", example="clia peer share friends --agent scout planner --traces")
+@command("peer share")
 def peer_share(
     space: Space,
     peer: str = arg("NAME", "peer name; without an option, show what is shared"),

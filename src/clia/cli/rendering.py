@@ -16,7 +16,7 @@ from clia.cli.output import console, one_line, plain, write
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
+    from typing import Any, TextIO
 
     from rich.console import RenderableType
     from rich.text import Text
@@ -204,8 +204,9 @@ def show_patch(patch: str) -> None:
     terminal.print(text, soft_wrap=True, end="")
 
 
-def show_hints(hints: Sequence[str]) -> None:
-    write("".join(one_line(f"  hint: {hint}") + "\n" for hint in hints))
+def show_hints(hints: Sequence[str], stream: TextIO | None = None) -> None:
+    """Print hints, to standard output unless another stream is given."""
+    write("".join(one_line(f"  hint: {hint}") + "\n" for hint in hints), stream)
 
 
 def show_entries(entries: Iterable[Any]) -> None:

@@ -11,13 +11,14 @@ from string import ascii_lowercase
 from typing import Any, NamedTuple
 
 from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
-from clia.cli.inputs import given_text, json_or_text, json_value, message_text, read_source
+from clia.cli.inputs import given_text, invalid_option, json_or_text, json_value, message_text, read_source, require_person
 from clia.cli.output import console, counted, one_line
 from clia.cli.rendering import facts_table, json_text, minute, short, show_block, show_line, show_table, styled
 from clia.errors import InvalidInput
 from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED, context_of, is_for_people, question_of
-from clia.sessions.records import ASK, COPIED, RESUMED, STARTED, Resumed
+from clia.sessions.records import ASK, COPIED, RESUMED, RETRIED, STARTED, Resumed
 from clia.values.records import EMBED, json_form
+from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,6 +129,9 @@ def _event_cells(event: Mapping[str, Any]) -> tuple[str, str, str]:
         return f"call {resumed.call}: {one_line(value)}{decision}", resumed.by or "", minute(resumed.at)
     if event["event"] == COPIED:
         return f"{len(event['resumes'])} answers copied", "", ""
+    if event["event"] == RETRIED:
+        again = f"call {event['dropped']} again" if event.get("dropped") is not None else "last turn again"
+        return f"{again}: {event['why']}" if event.get("why") else again, str(event.get("by", "")), minute(event.get("at"))
     return str(event.get("status", "")), "", minute(event.get("at"))
 
 
@@ -156,9 +160,14 @@ def session_fork(
     agent: str = AGENT,
     new: str = arg("NEW", "name of the new agent"),
     at: str | None = opt("COMMIT", "fork the session as of this commit (default: its current state)"),
+    title: str | None = opt("TITLE", "title of a briefing of its own (default: the same briefing)"),
+    text: str = opt("TEXT", "text of that briefing ('-': standard input)", default=""),
 ) -> Answer[Session]:
-    """Copy an agent's session to a new agent."""
-    return _session_answer(space.sessions.fork(agent, new, at))
+    """Copy an agent's session to a new agent, or to one that was spawned for it and did nothing yet."""
+    if title is None and text:
+        raise invalid_option("--text needs --title")
+    briefing = None if title is None else Briefing(title, given_text(text, "text"))
+    return _session_answer(space.sessions.fork(agent, new, at, briefing=briefing))
 
 
 @command("session cancel")
@@ -170,6 +179,22 @@ def session_cancel(
 ) -> Answer[Session]:
     """Cancel a session."""
     return _session_answer(space.sessions.cancel(agent, message_text(message), session_id=session))
+
+
+@command("session retry")
+def session_retry(
+    space: Space,
+    agent: str = AGENT,
+    session: str | None = opt("ID", "session id (default: the last session)"),
+    message: str = WHY,
+) -> Answer[Session]:
+    """Retry a failed session from its last step.
+
+    Only people do this. The last request is made again. A decision stays, and so does the answer after which the flow exceeded a
+    limit: then the flow runs again from there.
+    """
+    require_person(f"ask a person to run it: clia session retry {agent}")
+    return _session_answer(space.sessions.retry(agent, message_text(message), session_id=session))
 
 
 @command("session list")
@@ -237,7 +262,7 @@ def choice_labels(choices: Sequence[Any]) -> list[str]:
 
 
 def choice_texts(choices: Sequence[Any]) -> list[str]:
-    """The choices for people; as JSON if two would look the same, or one would be invisible."""
+    """The choices as shown to people; in JSON if two would look the same, or one would be invisible."""
     texts = [value_text(choice) for choice in choices]
     distinct = len(set(texts)) == len(texts) and all(text.strip() == text and text for text in texts)
     return texts if distinct else [json_text(choice) for choice in choices]

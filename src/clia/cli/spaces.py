@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.cli.command import Answer, arg, command, flag, many, opt
+from clia.cli.command import PATH, STORE, Answer, arg, command, flag, many, opt
 from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, show_standing
 from clia.cli.inputs import invalid_option
 from clia.cli.output import counted, one_line, write
@@ -12,6 +12,7 @@ from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show
 from clia.errors import InvalidInput, NotFound, TransportError
 from clia.hub.model import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.remotes import AHEAD, NEW, UNITED, Adopted
+from clia.trust.verification import UNSIGNED_SPACE, TrustReport
 from clia.values import refs as names
 from clia.values.records import EMBED, json_form
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.hub.joining import HubTarget
     from clia.hub.model import HubStatus
-    from clia.space.merging import Relinked
     from clia.space.model import Maintained
+    from clia.space.relinking import Relinked
     from clia.space.verification import Report
 
 
@@ -65,7 +66,7 @@ def init(
     from clia.hub.joining import HubTarget
 
     if store is not None:
-        _check_store(store)
+        check_store(store)
     if heads and hub is None:
         hints = ["to change an existing hub: clia hub set REMOTE --heads …"]
         raise invalid_option("--hub-heads goes with --hub", hints, option="--hub-heads")
@@ -84,7 +85,7 @@ def init(
     return Answer(report, show)
 
 
-def _check_store(store: str) -> None:
+def check_store(store: str) -> None:
     """Check the address before anything is created: it is written to a file."""
     from urllib.parse import parse_qs, urlsplit
 
@@ -179,14 +180,18 @@ def _show_report(report: Initialized) -> None:
 def types(
     space: Space,
     add: str | None = opt("NAME", "register a type; this cannot be undone"),
-    parent: str | None = opt("TYPE", "supertype of the new type; agent-commit for a kind of commit"),
+    parent: str | None = opt("TYPE", "supertype of the new type; agent-commit for a kind of commit; without it, a type of objects"),
+    ids: bool = flag("list the ids of registered types, which are the same in every space, instead of the parents"),
 ) -> Answer[Mapping[str, str | None]]:
     """List the types of commits and objects, or register one."""
-    if (add is None) != (parent is None):
-        raise invalid_option("--add and --parent go together", ["clia types --add review --parent agent-commit"])
-    if add is not None and parent is not None:
+    if add is None and parent is not None:
+        raise invalid_option("--parent needs --add", ["clia types --add review --parent agent-commit"])
+    if add is not None:
         space.types.register(add, parent)
-        return Answer(space.types(), f"registered {add}, a subtype of {parent}")
+        return Answer(space.types(), f"registered {add}" + (f", a subtype of {parent}" if parent else ", a type of objects"))
+    if ids:
+        type_ids = space.types.ids()
+        return Answer(dict(type_ids), lambda: show_lines(f"{cid}  {name}" for name, cid in type_ids.items()))
     parents = space.types()
 
     def show() -> None:
@@ -208,14 +213,15 @@ class CompletionScript(NamedTuple):
 
 @command("completion", json_output=flag("print the script as a JSON string", "--json"))
 def completion(
-    shell: str = arg(None, 'then run: eval "$(clia completion bash)"', choices=("bash", "zsh", "fish", "tcsh")),
+    shell: str = arg(None, 'then run: eval "$(clia completion bash)"', choices=("bash", "zsh", "fish", "tcsh", "powershell")),
 ) -> Answer[CompletionScript]:
-    """Print a completion script for your shell."""
-    import shtab
+    """Print a completion script for your shell.
 
-    from clia.cli.main import group_parser
+    In bash, zsh and PowerShell it also completes the names of agents and flows.
+    """
+    from clia.cli.completion_scripts import script_for
 
-    script: str = shtab.complete(group_parser(whole=True), shell)
+    script = script_for(shell)
     return Answer(CompletionScript(shell, script), lambda: write(script))
 
 
@@ -224,29 +230,72 @@ def completion(
 
 @json_form(report=EMBED)
 class Verified(NamedTuple):
+    """The result of the checks in a clone with a store."""
+
     clean: bool  # whether nothing was found
     report: Report
+    trust: TrustReport  # signatures, statements and logs
 
 
-@command("verify")
-def verify(space: Space, json_output: bool) -> Answer[Verified]:
-    """Check that all recorded objects exist and are consistent.
+@command("verify", store=STORE)
+def verify(
+    settings: Settings,
+    json_output: bool,
+    root: str | None = opt("FINGERPRINT", "root that the space must have, as clia key show prints it there"),
+    strict: bool = flag("also ask for a person's own proof of each decision, and for no unsigned history"),
+    path: str = PATH,
+) -> Answer[Verified | TrustReport]:
+    """Check the record: that it is complete and consistent, and who signed it.
 
-    Exit code 1 if something is wrong.
+    In a plain clone, without a store, it checks signatures, statements and logs only. Exit code 1 if something is wrong, or the
+    space is not signed.
     """
-    with spinner("Checking", hidden=json_output) as say:
-        report = space.verify(progress=say)
-    return Answer(Verified(report.clean, report), lambda: _show_verified(report), exit_code=0 if report.clean else 1)
+    from clia.facade.setup import is_plain_clone, trust_of_clone
+
+    if is_plain_clone(path):
+        trust = trust_of_clone(path, settings, root=root, strict=strict)
+        return Answer(trust, lambda: _show_trust(trust), exit_code=0 if trust.clean else 1)
+    from clia.facade.opening import open_space
+
+    with open_space(path, settings=settings) as space:
+        with spinner("Checking", hidden=json_output) as say:
+            report = space.verify(progress=say)
+            trust = space.trust.verify(root=root, strict=strict)
+        result = Verified(report.clean and trust.clean, report, trust)
+        return Answer(result, lambda: _show_verified(result), exit_code=0 if result.clean else 1)
 
 
-def _show_verified(report: Report) -> None:
+def _show_verified(result: Verified) -> None:
+    report = result.report
     if report.findings:
         show_table(("finding", "what", "ref"), [(finding.code, finding.message, finding.ref or "") for finding in report.findings])
     if report.unseen:
         write("not in this clone, so not checked:\n" + "".join(f"  {one_line(name)}\n" for name in report.unseen))
     counts = ((report.agents, "agent"), (report.commits, "commit"), (report.traces, "trace"), (report.edges, "relation"))
-    result = counted(len(report.findings), "finding") if report.findings else "nothing found"
-    write(f"{', '.join(counted(*count) for count in counts)}: {result}\n")
+    summary = counted(len(report.findings), "finding") if report.findings else "consistent"
+    write(f"{', '.join(counted(*count) for count in counts)}: {summary}\n")
+    _show_trust(result.trust)
+
+
+def _show_trust(trust: TrustReport) -> None:
+    """Show what is signed by whom, then what is wrong."""
+    if trust.findings:
+        show_table(("finding", "what", "ref"), [(finding.code, finding.message, finding.ref or "") for finding in trust.findings])
+    for accepted in trust.accepted:
+        write(one_line(f"accepted by {accepted.by} ({accepted.strength}): {accepted.finding.message}: {accepted.reason}") + "\n")
+    for line in trust.ignored:
+        write(f"ignored: {one_line(line)}\n")
+    for signer in trust.signers:
+        write(one_line(f"signed by {signer.owner} ({signer.key}): {counted(signer.commits, 'commit')}") + "\n")
+    if trust.strengths:
+        write("decisions: " + ", ".join(f"{count} {strength}" for strength, count in trust.strengths.items()) + "\n")
+    if trust.unsigned:
+        write(f"unsigned, from before the space was signed: {counted(trust.unsigned, 'commit')}\n")
+    if trust.state == UNSIGNED_SPACE:
+        write("unsigned: nothing shows who wrote this record; sign from now on with: clia key init\n")
+        return
+    result = counted(len(trust.findings), "finding") if trust.findings else "everything is signed and logged"
+    write(f"root {trust.root}; {counted(trust.moves, 'logged move')}; {trust.state}: {result}\n")
 
 
 class Rebuilt(NamedTuple):
@@ -264,13 +313,13 @@ def rebuild(space: Space, json_output: bool) -> Answer[Rebuilt]:
 
 @command("relink")
 def relink(
-    space: Space, json_output: bool, onto: str | None = opt("BRANCH", "look only on this branch (default: all branches)")
+    space: Space, json_output: bool, onto: str | None = opt("BRANCH", "search only this branch (default: all branches)")
 ) -> Answer[list[Relinked]]:
-    """Attach traces to the commits that a squash or rebase created from traced ones."""
+    """Attach traces and checkpoints to the commits that a squash or rebase created."""
     with spinner("Comparing commits", hidden=json_output):
         links = space.traces.relink(onto=onto)
     if not links:
-        return Answer([], "nothing to relink: no commit with a trace was squashed or rebased")
+        return Answer([], "nothing to relink: no commit with a trace or checkpoint was squashed or rebased")
     rows = [(short(link.commit), link.agent, " ".join(map(short, link.sources)), link.by) for link in links]
     return Answer(links, lambda: show_table(("commit", "agent", "trace of", "same"), rows))
 

@@ -1,7 +1,7 @@
 """Calls that leave a flow, and the replies to those that are refused.
 
-Invariant: a call either becomes a ``FlowCall`` that waits for an answer, or gets an immediate reply that depends on the call
-alone, so that a replay has the same result. A flow can see the text of a reply: to change one, raise ``RULES`` of the engine.
+Invariant: a call either becomes a ``FlowCall`` that waits for an answer, or gets an immediate reply that depends on the call alone,
+so that a replay has the same result. Flows can see the text of a reply: if you change one, raise ``RULES`` of the engine.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def _raising(error: str, message: str) -> Settled:
     return {"exc_type": error, "message": message}  # type: ignore[typeddict-item]  # all names above are known to it
 
 
-# The engine passes these objects out as text. Except for the last two, the form is the engine's own: such a string is a mistake,
-# not data.
+# The engine passes these objects out as text. Only the engine produces these forms, except for the last two: such a string is a
+# mistake, not data.
 _SHOWN = re.compile(
     r"<(?:coroutine [^<>\n]*|function '[^'\n]*' (?:at 0x[0-9a-f]+|external)|gather\(\d+\)|module '[^'\n]*'|\w+ object)>"
     r"|dict_(?:keys|values|items)\(.*\)|\[\.\.\.\]|\{\.\.\.\}",  # a list or dictionary inside itself

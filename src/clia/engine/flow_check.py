@@ -37,7 +37,7 @@ from typing import Any
 {form} request(kind: str, payload: Any = None, tag: str | None = None) -> Any: ...
 {form} suspend(tag: str, payload: Any = None) -> Any: ...
 """
-# Our own rules report these better, or they do not apply to a flow.
+# Our own rules have better messages for these, or they do not apply to a flow.
 _NOT_TYPES = frozenset({"unresolved-reference", "unresolved-import"})
 
 
@@ -136,6 +136,9 @@ def _names(text: FlowText, missing: Missing) -> Iterator[Problem]:
     yield from _imports(text, missing)
     exists: dict[str, bool] = {}
     for use in (name for scope in text.scopes for name in scope.used if not scope.sees(name.id)):
+        if use.id == "hasattr":
+            message = "hasattr() does not see the methods of built-in types in a flow: it is False for them; use isinstance()"
+            yield text.problem("unsupported", message, use, "warning")
         if use.id in HOST or exists.setdefault(use.id, missing(use.id) is None):
             continue
         if hasattr(builtins, use.id):
@@ -175,7 +178,8 @@ def _import_lines(text: FlowText) -> Iterator[tuple[ast.AST, str]]:
 
 
 def _typed(source: str, stubs: str, open_session: Open) -> list[Problem]:
-    """Return the problems that the engine's type checker reports. It always raises: the line that stops the flow is unknown."""
+    """Return the problems that the engine's type checker reports. The type checker always raises, so the line that stops the flow
+    is unknown."""
     from pydantic_monty import MontyTypingError
 
     problems = []

@@ -45,7 +45,7 @@ def _main(text: FlowText) -> Iterator[Problem]:
         nested = [node for node in text.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == "main"]
         bound = next(iter(nested), None) or text.scopes[0].bound.get("main")
         where = "at the top of the text" if bound else "in it"
-        yield text.problem("no-main", f"a flow starts with `def main(input)`, and there is none {where}", bound)
+        yield text.problem("no-main", f"a flow starts with `def main(input)`, which is missing {where}", bound)
         return
     args = main.args
     positional = [*args.posonlyargs, *args.args]
@@ -64,7 +64,7 @@ def _unsupported(text: FlowText) -> Iterator[Problem]:
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.MatMult):
             yield text.problem("unsupported", "`@=` does not work in a flow", node)
         elif isinstance(node, ast.ImportFrom) and (node.level or any(alias.name == "*" for alias in node.names)):
-            yield text.problem("unsupported", "a flow is one text: name what you import, and from where", node)
+            yield text.problem("unsupported", "a flow is one text: import names from a module, not from a package or with *", node)
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) and any(
             part.is_async for part in node.generators
         ):
@@ -84,7 +84,7 @@ def _class(text: FlowText, node: ast.ClassDef) -> Iterator[Problem]:
         if not isinstance(item, _CLASS_BODY) and not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)):
             yield text.problem("unsupported", "a class may hold methods and plain variables only", item)
         for decorator in getattr(item, "decorator_list", []):
-            yield text.problem("unsupported", "a method cannot be decorated in a flow; nor are there properties", decorator)
+            yield text.problem("unsupported", "a method cannot be decorated in a flow; properties do not work either", decorator)
 
 
 def _exceptions(text: FlowText) -> Iterator[Problem]:

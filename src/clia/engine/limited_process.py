@@ -1,7 +1,7 @@
 """Run a function in a subprocess with limits on time and memory.
 
-For work that may never end, such as a regular expression that backtracks: it would block the whole interpreter. Only the time
-spent on answers counts.
+Use it for work that may never end and would block the whole interpreter, such as a regular expression that backtracks. Only the
+time spent on answers counts.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ import re
 import sys
 import time
 import weakref
+from bisect import bisect_left
 from functools import cached_property
+from operator import itemgetter
 
 from clia.engine.calls import CallSite, coming_out, read_call
 from clia.engine.flow_source import form_of
@@ -26,7 +28,7 @@ from clia.values.json_values import CannotCross, copied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, Literal, Self
 
     from pydantic_monty import ExternalSettledResult as Settled
@@ -70,7 +72,7 @@ def _abandon_all() -> None:
 
     for holder in list(fork_sensitive):
         for part in holder.abandon():
-            # An extra reference, so that not even interpreter shutdown destroys the object.
+            # Keep an extra reference: even interpreter shutdown must not destroy the object.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
 
 
@@ -147,12 +149,12 @@ class MontyRun:
         if numbers != sorted(call.number for call in pending):
             message = "a dump waits for other calls than the session does"
             raise EngineError(message, code="dump-unusable", fields={"calls": numbers})
-        self._open = {call.number: call for call in pending}
-        self._wait(snapshot, self._open.values())
+        self._open = {call.number: call for call in sorted(pending)}
+        self._wait(snapshot, tuple(self._open.values()))
         return self
 
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
-        call = next((call for call in self.turn.pending if call.number == number), None)
+        call = _call_numbered(self.turn.pending, number)
         if call is None:
             raise InvalidInput(f"call {number} of the run is not pending", fields={"number": number})
         reply = _reply_to(call, answer)
@@ -215,7 +217,7 @@ class MontyRun:
                 except CannotCross as refused:
                     return self._end(Turn(failure=Failure(RESULT, refused.problem, None)))
             if isinstance(snapshot, FutureSnapshot):
-                return self._wait(snapshot, [self._open[number + 1] for number in snapshot.pending_call_ids])
+                return self._wait(snapshot, self._awaited(snapshot.pending_call_ids))
             next_step = self._replied(snapshot)
             if next_step is None:
                 return self.turn
@@ -239,12 +241,18 @@ class MontyRun:
         self._open[call.number] = call
         if form.is_async:
             return lambda: snapshot.resume({"future": ...})
-        self._wait(snapshot, [call])
+        self._wait(snapshot, (call,))
         return None
 
-    def _wait(self, snapshot: FunctionSnapshot | FutureSnapshot, calls: Iterable[FlowCall]) -> Turn:
+    def _awaited(self, ids: Sequence[int]) -> tuple[FlowCall, ...]:
+        """Return the calls with these ids, sorted: usually all that are open, which are in order."""
+        if len(ids) == len(self._open):
+            return tuple(self._open.values())
+        return tuple(sorted(self._open[number + 1] for number in ids))
+
+    def _wait(self, snapshot: FunctionSnapshot | FutureSnapshot, calls: tuple[FlowCall, ...]) -> Turn:
         self._snapshot = snapshot
-        self.turn = Turn(pending=tuple(sorted(calls)), printed=self._printed.text())
+        self.turn = Turn(pending=calls, printed=self._printed.text())
         return self.turn
 
     def _end(self, turn: Turn) -> Turn:
@@ -260,7 +268,7 @@ class MontyRun:
 
 
 def processor_seconds(process: int | None) -> float | None:
-    """Return the processor time that a process has used; None where the system does not tell, and if the process is gone."""
+    """Return the processor time that a process has used; None if the system does not report it, or the process is gone."""
     if process is None or not sys.platform.startswith("linux"):
         return None
     try:
@@ -270,7 +278,7 @@ def processor_seconds(process: int | None) -> float | None:
 
 
 def used_part(before: float | None, after: float | None, limits: EngineLimits) -> float:
-    """Return which part of a turn's processor time was used; all of it if that is unknown."""
+    """Return the used share of a turn's processor time; 1 if it is unknown."""
     return 1.0 if before is None or after is None else (after - before) / limits.turn_seconds
 
 
@@ -291,6 +299,12 @@ class PrintBuffer:
         """Return and clear the output."""
         text, self._parts, self._size = "".join(self._parts), [], 0
         return text if len(text) <= self._limit else f"{text[: self._limit]}\n[cut: more than {self._limit} characters]\n"
+
+
+def _call_numbered(calls: Sequence[FlowCall], number: int) -> FlowCall | None:
+    """Return the call with a number among calls that are sorted by number."""
+    index = bisect_left(calls, number, key=itemgetter(0))
+    return calls[index] if index < len(calls) and calls[index].number == number else None
 
 
 def _host_function(name: str) -> Callable[..., None]:

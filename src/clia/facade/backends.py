@@ -10,7 +10,11 @@ from secrets import token_hex
 from threading import Lock
 from typing import NamedTuple
 
+from clia.facade.settings import clock_of, person_of
+from clia.git.records import Stamp
 from clia.git.repository import open_repository
+from clia.trust.machine_keys import machine_key_of
+from clia.trust.move_log import MoveLog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.traces import Chunks
     from clia.store.interface import Locks, Queue, Store
+    from clia.trust.enrolling import Prover
     from clia.values.clock import Clock
 
 _SHELVES_LOCK = Lock()
@@ -47,7 +52,16 @@ def _nothing() -> None:
 def connect(root: str, settings: Settings) -> Git:
     """The repository at a path, opened with the settings of a space."""
     environment = os.environ if settings.environment is None else settings.environment
-    return open_repository(root, environment, settings.reached or ignore_step, durable=settings.durable)
+    git = open_repository(root, environment, settings.reached or ignore_step, durable=settings.durable)
+    machine, reached = machine_key_of(git), settings.reached or ignore_step
+
+    def stamp() -> Stamp:
+        person = person_of(settings, git.setting)
+        return Stamp(person.name, person.email, int(clock_of(settings)().timestamp()))
+
+    git.objects.sign = machine.sign
+    git.refs.log = MoveLog(git, machine, stamp, reached, settings.notify or ignore_step)
+    return git
 
 
 def core_with_hub(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
@@ -68,7 +82,7 @@ def core_with_hub(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
     if alone.clone is not None:
         check_is_the_store(git, alone.store)
     unpublished = UnpublishedWork(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
-    refs = HubRefs(hub, git.graph, unpublished, alone.reached)
+    refs = HubRefs(hub, git.graph, unpublished, alone.reached, alone.notify)
     hub_sync: HubSync | None = None
     notes = GitNotes(git.handle, git.objects, refs, git.graph)
     core = alone._replace(
@@ -102,6 +116,8 @@ class SpaceOptions(NamedTuple):
     redact_chunk: Chunks
     entry_max: int
     store: str | None  # the address of a store on a server
+    agent: str | None = None  # the agent that acts; None: a person
+    prove: Prover | None = None  # proves the statements of people with their own keys
 
 
 def session_backend(components: Components) -> SessionBackend:

@@ -13,21 +13,22 @@ from contextlib import suppress
 from time import time
 
 from clia.facade.opening import COUNT_FILE
+from clia.store import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DONE_FILE = "moves.done"
-"""Its time is that of the last upkeep."""
+"""The modification time of this file is the time of the last upkeep."""
 MANY_MOVES, SECONDS = 64 * 32, 30
-"""It is not started more often than in so many seconds, unless there were very many moves."""
+"""Minimum seconds between two runs, unless very many refs moved."""
 # The shell does not wait for the process, so it leaves no zombie in ours.
 _SCRIPT = '"$@" </dev/null >/dev/null 2>&1 &'
 
 
 def start_if_due(path: str, home: str, environment: Mapping[str, str], count: int) -> None:
-    """Start the upkeep of a repository after so many moves, unless it ran a moment ago."""
+    """Start the upkeep of a repository, unless it ran a moment ago. ``count``: the number of ref moves since the last upkeep."""
     if not sys.executable or (count % MANY_MOVES and _ran_recently(home)):
         return
     variables = {key: value for key, value in environment.items() if not key.startswith("GIT_")}
@@ -46,7 +47,7 @@ def begin(home: str) -> None:
     """Start counting again."""
     with suppress(FileNotFoundError):
         os.truncate(os.path.join(home, COUNT_FILE), 0)
-    with open(os.path.join(home, _DONE_FILE), "w", encoding="ascii"):
+    with open(os.path.join(home, _DONE_FILE), "w", encoding="ascii", opener=private_files.open_file):
         pass
 
 

@@ -7,6 +7,7 @@ only. Threads may share a space: each component is built once.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
@@ -14,13 +15,19 @@ from threading import RLock
 from typing import Generic, TypeVar, overload
 
 from clia.facade.backends import federation_resources, session_backend
+from clia.space.core import UnapprovedChange
 from clia.space.envelope import Envelope
+from clia.values.types import DECISION, JOURNAL_ENTRY
+from clia.verbs import require_person
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
+    from clia.approvals.entries import ApprovalEntries
+    from clia.approvals.guardrails import GuardrailApprovals
+    from clia.approvals.recorded_rules import RecordedRules
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
@@ -36,34 +43,49 @@ if TYPE_CHECKING:
     from clia.federation.verification import FederationChecks
     from clia.git.archive import KeptPacks
     from clia.git.line_diff import GitLineDiffs
+    from clia.git.porcelain import GitPorcelain
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
     from clia.programs.run_directories import RunDirectories
+    from clia.rules.model import GuardrailRule
+    from clia.sessions.agreement import Agreement
     from clia.sessions.checkpoints import Checkpoints
+    from clia.sessions.decisions import Decisions
     from clia.sessions.flows import Flows
     from clia.sessions.forks import Forks
     from clia.sessions.health import Health
-    from clia.sessions.lifecycle import Decisions, Lifecycle
+    from clia.sessions.lifecycle import Lifecycle
+    from clia.sessions.reopening import Reopening
+    from clia.sessions.repairs import Repairs
     from clia.sessions.replay import Replay
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
+    from clia.space.agent_agendas import AgentAgendas
+    from clia.space.agent_journals import AgentJournals
     from clia.space.agents import Agents
-    from clia.space.attribution import Attributions
-    from clia.space.attribution_index import AttributionIndex
+    from clia.space.attribution.attributions import Attributions
+    from clia.space.attribution.health import AttributionHealth
+    from clia.space.attribution.index import AttributionIndex
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.commits import CheckoutPlaces, Commits
-    from clia.space.core import Core
+    from clia.space.core import CommitText, Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
-    from clia.space.merging import Landing, Merging, Relinking, TreeMerging
+    from clia.space.merging import Landing, Merging, TreeMerging
+    from clia.space.model import Content
     from clia.space.purging import Purging
     from clia.space.relations import Relations
+    from clia.space.relinking import Relinking
     from clia.space.remotes import RemoteExchange
+    from clia.space.reprofiling import Reprofiling
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
     from clia.space.upkeep import Archiving, Upkeep
     from clia.space.verification import Checks
     from clia.store.interface import Queue
+    from clia.trust.enrolling import TrustKeys
+
+    Contents = tuple[Mapping[str, Content] | None, Mapping[str, Content | None] | None]
 
 T = TypeVar("T")
 
@@ -107,11 +129,10 @@ class Components:
         self.building = RLock()
         self.git = git
         self.core = core
-        self.porcelain = git.porcelain
         self.hub_sync = hub_sync
         self.options = options
         self._state = state
-        self.envelope = envelope = Envelope(core, git.porcelain, hub_sync.sync_agent if hub_sync else None)
+        self.envelope = envelope = Envelope(core, lambda: git.porcelain, hub_sync.sync_agent if hub_sync else None)
         if hub_sync is not None:
             hub_sync.continues_keys = lambda tip: self.keys.continues(tip)  # noqa: PLW0108  # builds the keys only if needed
             hub_sync.hold, hub_sync.hold_recovered = envelope.held, envelope.at_work
@@ -123,6 +144,11 @@ class Components:
                 self.replay.close()
         self._state.close()
         self.core.store.close()
+
+    @property
+    def porcelain(self) -> GitPorcelain:
+        """The git command, on worktrees and remotes; loaded when it is used."""
+        return self.git.porcelain
 
     @property
     def home(self) -> str:
@@ -138,24 +164,131 @@ class Components:
 
     # Agents, commits, history
 
-    registry: part[Registry] = built("clia.space.type_registry:Registry", "core envelope")
+    @part
+    def registry(self) -> Registry:
+        from clia.space.type_registry import Registry
+
+        def federated_id(name: str, parent: str) -> str:
+            from clia.federation.statements import define_cid  # few spaces register types
+
+            return define_cid(name, parent)
+
+        return Registry(self.core, self.envelope, federated_id)
+
     checkpoints: part[Checkpoints] = built("clia.sessions.checkpoints:Checkpoints", "core")
     agents: part[Agents] = built("clia.space.agents:Agents", "core envelope checkpoints")
     traces: part[Traces] = built("clia.space.traces:Traces", "core envelope options.redact_chunk options.entry_max")
-    commits: part[Commits] = built("clia.space.commits:Commits", "core envelope registry traces checkpoints")
     merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits tree_merging")
-    landing: part[Landing] = built("clia.space.merging:Landing", "core envelope attributions tree_merging")
+
+    @part
+    def landing(self) -> Landing:
+        from clia.git.repository import LAND
+        from clia.space.merging import Landing, landing_form
+
+        chosen = self.git.setting(LAND)
+        default = "" if chosen is None else landing_form(chosen)
+        trees, guard = self.tree_merging, self.approvals
+        return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
+
+    reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
-    attribution_index: part[AttributionIndex] = built("clia.space.attribution_index:AttributionIndex", "core line_diffs")
-    attributions: part[Attributions] = built("clia.space.attribution:Attributions", "core envelope line_diffs attribution_index")
+    attribution_index: part[AttributionIndex] = built("clia.space.attribution.index:AttributionIndex", "core line_diffs")
+    attributions: part[Attributions] = built(
+        "clia.space.attribution.attributions:Attributions", "core envelope line_diffs attribution_index"
+    )
+
+    @part
+    def commits(self) -> Commits:
+        from clia.space.commits import Commits
+
+        changed = lambda name, commit: self.approvals.recorded(name, commit)  # noqa: E731, PLW0108  # built only if needed
+        return Commits(self.core, self.envelope, self.registry, self.traces, self.checkpoints, changed)
+
+    @part
+    def approvals(self) -> GuardrailApprovals:
+        """Approvals of changes that take guardrails away."""
+        from clia.approvals.guardrails import GuardrailApprovals
+        from clia.git.submodule_objects import SubmoduleObjects
+
+        submodules = SubmoduleObjects(self.git.handle, self.git.command)
+
+        def check(agent: str, onto: str, trees: tuple[str | None, str], head: str) -> None:
+            if self._may_have_rules(agent):
+                self.recorded_rules.check_landing(agent, onto, trees, head)
+
+        def entries() -> ApprovalEntries:
+            from clia.approvals.entries import ApprovalEntries
+
+            return ApprovalEntries(self.core, self.agent_journals, submodules.tree)
+
+        slug_of = lambda name: self.agents.origin_of(name).slug  # noqa: E731
+        return GuardrailApprovals(
+            self.core, lambda: self.lifecycle, submodules.tree, self.config.approvals.people, entries, slug_of, check
+        )
+
+    @part
+    def recorded_rules(self) -> RecordedRules:
+        """Rules of guardrails on commits and landings."""
+        from clia.approvals.recorded_rules import RecordedRules
+
+        has_trace = lambda commit: self.traces.cid_for(commit.cid) is not None  # noqa: E731
+        has_entries = lambda name: bool(self.traces.pending(name))  # noqa: E731
+        lifecycle, people = lambda: self.lifecycle, self.config.approvals.people
+        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people)
+
+    def commit(
+        self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False
+    ) -> str:
+        """Commit files (all, or changes), if the rules of the agent allow it. What tools did is recorded without this check."""
+        worktree = self.commits.worktree(name, *contents)
+        with self._ruled_commit(name, kind, with_trace=with_trace) as checked:
+            tree = lambda before: checked(before, worktree(before))  # noqa: E731
+            return self.commits.commit(name, kind, tree, words, base=base, with_trace=with_trace)
+
+    def commit_dir(self, name: str, kind: str, directory: str, words: CommitText, base: str | None, *, with_trace: bool) -> str:
+        """Commit the files of a directory, if the rules of the agent allow it."""
+        with self._ruled_commit(name, kind, with_trace=with_trace) as checked:
+            stage = lambda top, before: checked(before, self.porcelain.snapshot(top, before))  # noqa: E731
+            return self.checkouts.commit_dir(name, kind, directory, words, base=base, with_trace=with_trace, stage=stage)
+
+    @contextmanager
+    def _ruled_commit(self, name: str, kind: str, *, with_trace: bool) -> Iterator[Callable[[str, str], str]]:
+        """A function that takes the trees before and after a commit, and returns the latter if the rules allow the commit."""
+
+        def checked(before: str, after: str) -> str:
+            if self._may_have_rules(name):
+                self.recorded_rules.check_commit(name, kind, (before, after), with_trace=with_trace)
+            return after
+
+        try:
+            yield checked
+        except UnapprovedChange as unapproved:
+            raise unapproved.refusal() from None
+
+    def _rules_of(self, name: str) -> Sequence[GuardrailRule]:
+        """The rules of an agent, with paths relative to the space."""
+        from clia.identities.service import IdentityService
+
+        identities = IdentityService(self)
+        return [identities.shown(rule) for rule in identities.rules_in_force(name)]
+
+    def _may_have_rules(self, name: str) -> bool:
+        """Whether an agent may have rules: it has a profile, or there are identities. Loads nothing."""
+        origin = self.agents.origin_of(name)
+        if origin.profile is not None or (origin.place or {}).get("path"):
+            return True
+        parts = self.options.place.split(os.sep)
+        above = (os.sep.join(parts[:end]) or os.sep for end in range(len(parts), 0, -1))
+        return any(os.path.isdir(f"{directory}/.clia/agents") for directory in above)
 
     @part
     def history(self) -> History:
         from clia.space.history import History
 
-        return History(self.core, self.agents, self.traces, self.porcelain, lambda: self.attributions, lambda: self.line_diffs)
+        porcelain, attributions, diffs = lambda: self.porcelain, lambda: self.attributions, lambda: self.line_diffs
+        return History(self.core, self.agents, self.traces, porcelain, attributions, diffs)
 
     @part
     def tree_merging(self) -> TreeMerging:
@@ -165,13 +298,60 @@ class Components:
 
         return TreeMerging(self.core, (FileRule(is_journal, merge_journals),))
 
-    checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits porcelain")
-    exchange: part[RemoteExchange] = built("clia.space.remotes:RemoteExchange", "core envelope porcelain")
+    @part
+    def checkouts(self) -> CheckoutPlaces:
+        from clia.space.commits import CheckoutPlaces
+
+        return CheckoutPlaces(self.core, self.commits, self.porcelain, lambda: self.agent_journals)
+
+    @part
+    def agent_agendas(self) -> AgentAgendas:
+        from clia.identities.contexts import AGENDA
+        from clia.identities.service import lineage_at
+        from clia.space.agent_agendas import AgentAgendas
+
+        place = self.options.place
+        return AgentAgendas(self.core, self.commits, self.agents, lambda slug: lineage_at(place, slug).merged(AGENDA).document)
+
+    agent_journals: part[AgentJournals] = built("clia.space.agent_journals:AgentJournals", "core commits agents git.handle")
+
+    def prepare_maintenance(self, *, archives: bool) -> None:
+        """Trim the feed and what is kept of peers. An agent archives no others."""
+        from clia.space.feed import trim
+
+        if archives:
+            require_person(self.options.agent, "leave out archiving")
+        trim(self.core.store)
+        self.peers.sweep()
+
+    def log_landing(self, name: str, branch: str | None) -> str:
+        """Write approvals and, if the operator wants that, a landing to journals before the work lands; so the entries land, too.
+
+        An attempt that is refused, and repeated after a decision, has one entry. Returns the branch, the default one for None.
+        """
+        onto = self.landing.default_branch() if branch is None else branch
+        self.approvals.record(name)
+        if "landings" in self.config.journal.write and not self.landing.has_landed(name, onto):
+            own = self.core.own_commits(name, self.core.own_head(name))
+            work = next(commit.cid for commit in own if commit.kind not in (JOURNAL_ENTRY, DECISION))
+            about = {"commit": work, "branch": onto}
+            self.agent_journals.log(name, f"landing on {onto}", "log", f"landing {onto} {work}", about)
+        return onto
+
+    @part
+    def exchange(self) -> RemoteExchange:
+        from clia.space.remotes import RemoteExchange
+
+        return RemoteExchange(self.core, self.envelope, self.porcelain, self.git.setting, lambda: self.trust_keys.own_logs())  # noqa: PLW0108  # built only if needed
+
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations lost_moves porcelain")
     maintenance: part[Upkeep] = built("clia.space.upkeep:Upkeep", "core agents landing archiving git")
     archiving: part[Archiving] = built("clia.space.upkeep:Archiving", "core envelope agents git.refs kept_packs porcelain")
     kept_packs: part[KeptPacks] = built("clia.git.archive:KeptPacks", "git.handle git.command core.reached")
-    relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces porcelain attributions")
+    attribution_health: part[AttributionHealth] = built(
+        "clia.space.attribution.health:AttributionHealth", "core attributions line_diffs"
+    )
+    relinking: part[Relinking] = built("clia.space.relinking:Relinking", "core envelope traces porcelain attributions")
     purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain archiving")
 
     @part
@@ -217,17 +397,32 @@ class Components:
 
         seed = self.session_backend.seed
         check = lambda flow, cid=None: self.tracking.check_running(flow, cid)  # noqa: E731  # loads federation only if needed
-        return Lifecycle(self.core, self.envelope, self.flows, self.replay, self.transitions, seed, check)
+        return Lifecycle(self.core, self.envelope, self.flows, self.replay, self.transitions, seed, self.checkpoints, check)
 
     @part
     def decisions(self) -> Decisions:
-        from clia.sessions.lifecycle import Decisions
+        from clia.sessions.decisions import Decisions
         from clia.sessions.service import answer_checker
 
-        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config))
+        prove = lambda *act: self.trust_keys.trailers(*act)  # noqa: E731, PLW0108  # built only if needed
+        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config), prove)
 
-    health: part[Health] = built("clia.sessions.health:Health", "core envelope agents checkpoints lifecycle lost_moves")
+    reopening: part[Reopening] = built("clia.sessions.reopening:Reopening", "core envelope lifecycle")
+    agreement: part[Agreement] = built("clia.sessions.agreement:Agreement", "core checkpoints")
+    repairs: part[Repairs] = built("clia.sessions.repairs:Repairs", "core envelope agreement lifecycle")
+    health: part[Health] = built(
+        "clia.sessions.health:Health", "core envelope agents lifecycle lost_moves traces repairs reopening"
+    )
     forks: part[Forks] = built("clia.sessions.forks:Forks", "core envelope agents traces checkpoints lifecycle")
+
+    # Trust
+
+    @part
+    def trust_keys(self) -> TrustKeys:
+        """The keys of machines and people, and the statements that are made here."""
+        from clia.trust.enrolling import TrustKeys
+
+        return TrustKeys(self.core, self.envelope, self.git, self.options.prove)
 
     # Behaviours
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MAX_BYTES = 1024 * 1024
-_SECONDS_MAX = 10 * 365 * 86400  # the system's clocks and waits overflow beyond it
+_SECONDS_MAX = 10 * 365 * 86400  # the system's clocks and waits overflow beyond this
 _COUNT_MAX = 10**9
+JOURNAL_EVENTS = DECISIONS, LANDINGS, SESSIONS = ("decisions", "landings", "sessions")
 R = TypeVar("R", bound=Any)
 
 
@@ -55,6 +56,7 @@ class Llm(NamedTuple):
     model: str | None = None
     api_key_env: str | None = None
     timeout_seconds: float = 60.0
+    instructions: bool = True  # a system message with the agent's guardrails, identity and briefing comes first
 
 
 class ProgramRule(NamedTuple):
@@ -64,6 +66,7 @@ class ProgramRule(NamedTuple):
     timeout_seconds: float = 600.0
     environment: tuple[str, ...] = ()  # names of the environment variables it gets
     kind: str = "finding"  # kind of the commit with its changes
+    arguments: tuple[str, ...] | None = None  # patterns of the arguments that flows may pass; None: any, if it runs no others
 
 
 class RunRules(NamedTuple):
@@ -73,6 +76,20 @@ class RunRules(NamedTuple):
     copy: tuple[str, ...] = ()  # paths copied from the user's worktree into a new one
     link: tuple[str, ...] = ()  # paths that become symbolic links to the user's worktree
     setup: str | None = None  # a shell command that is run once in a new worktree
+
+
+class CaptureOptions(NamedTuple):
+    """Which files of captured turns and runs are recorded."""
+
+    size_mb: int = 10  # a larger file is not recorded; megabytes
+    allow: tuple[str, ...] = ()  # patterns of paths that are recorded whatever their size, and even with secrets
+    identity: str | None = None  # identity of sessions that name none
+
+
+class JournalOptions(NamedTuple):
+    """What is written to the journals of agents' identities."""
+
+    write: tuple[str, ...] = ()  # decisions, landings, sessions
 
 
 class Webhook(NamedTuple):
@@ -94,6 +111,7 @@ class ForgeOptions(NamedTuple):
     listeners: int = 1000  # concurrent listeners for events
     proxy_header: str | None = None  # header in which a trusted proxy names the user
     proxies: tuple[str, ...] = ()  # addresses of trusted proxies
+    proxy_secret_env: str | None = None  # the variable with the secret that a trusted proxy sends
     webhooks: Mapping[str, Webhook] = MappingProxyType({})
 
 
@@ -106,6 +124,36 @@ class FederationOptions(NamedTuple):
     announce_seconds: float = 5.0  # interval of announcing changes
 
 
+class ApprovalRules(NamedTuple):
+    """Who approves changes that take guardrails away, and what follows."""
+
+    people: tuple[str, ...] = ()  # names or e-mail addresses; empty: every person
+    land: str | None = None  # the branch on which approved work lands at once; None: a person lands it
+
+
+class PromptOptions(NamedTuple):
+    """Options of permission prompts of coding tools."""
+
+    forward: str = "run"  # whose own prompts become questions to people: `run` (of `clia run`), `always` or `never`
+    wait_seconds: float = 570.0  # how long a tool waits for an answer, within the time limit of its hook
+    grant_seconds: float = 28800.0  # how long the answer `always` counts
+
+
+class Budget(NamedTuple):
+    """What an agent, the agents of an identity, or all agents may use."""
+
+    scope: str = ""  # `space`, `identity` or `agent`
+    name: str = ""  # the identity or agent
+    per: str = "day"  # `day` (UTC) or, of an agent, `session`
+    tokens: int | None = None
+    cost: float | None = None  # in the currency that the tools report, or of `token_price`
+    seconds: float | None = None  # from the start to the last event of the tools' sessions
+    calls: int | None = None  # calls of tools
+    commits: int | None = None
+    warn: float = 0.8  # share from which the trace has a note
+    token_price: float = 0.0  # cost of a million tokens, where a tool reports no cost
+
+
 class Config(NamedTuple):
     """The operator's configuration."""
 
@@ -115,10 +163,15 @@ class Config(NamedTuple):
     llm: Llm | None = None
     programs: Mapping[str, ProgramRule] = MappingProxyType({})
     run: RunRules = RunRules()
+    capture: CaptureOptions = CaptureOptions()
+    journal: JournalOptions = JournalOptions()
     effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # tables of third-party effects
     forge: ForgeOptions = ForgeOptions()
     federation: FederationOptions = FederationOptions()
     behaviours: Mapping[str, Policy] = MappingProxyType({})  # policies by behaviour name, or ``*`` for all others
+    approvals: ApprovalRules = ApprovalRules()
+    prompts: PromptOptions = PromptOptions()
+    budgets: tuple[Budget, ...] = ()
     path: str | None = None  # the file it was read from
 
 
@@ -156,7 +209,21 @@ def _read(path: str) -> bytes | None:
 
 
 def _config(top: _Table) -> Config:
-    top.only("answers", "flows", "worker", "run", "effects", "forge", "federation", "behaviours")
+    top.only(
+        "answers",
+        "flows",
+        "worker",
+        "run",
+        "capture",
+        "journal",
+        "effects",
+        "forge",
+        "federation",
+        "behaviours",
+        "approvals",
+        "prompts",
+        "budget",
+    )
     answers = {kind: table.only("schema").need("schema", _table) for kind, table in top.tables("answers")}
     effects = dict(top.tables("effects"))
     llm, command = effects.pop("llm", None), effects.pop("command", None)
@@ -168,19 +235,70 @@ def _config(top: _Table) -> Config:
         flows=top.table("flows").record(FlowLimits),
         worker=top.table("worker").record(WorkerOptions),
         run=top.table("run").record(RunRules, directory=_directory, copy=_inner_paths, link=_inner_paths),
+        capture=top.table("capture").record(CaptureOptions),
+        journal=top.table("journal").record(JournalOptions, write=_journal_events),
         llm=None if llm is None else llm.record(Llm, url=_url),
-        programs={name: table.record(ProgramRule, run=_words) for name, table in programs},
+        programs={name: table.record(ProgramRule, run=_words, arguments=_texts) for name, table in programs},
         effects={kind: dict(table.values) for kind, table in effects.items()},
         forge=_forge(top.table("forge")),
         federation=top.table("federation").record(FederationOptions),
         behaviours={name: _policy(name, table) for name, table in top.tables("behaviours")},
+        approvals=top.table("approvals").record(ApprovalRules),
+        budgets=tuple(_budgets(top.table("budget"))),
+        prompts=top.table("prompts").record(PromptOptions, forward=_forward),
         path=top.path,
     )
+
+
+def _budgets(table: _Table) -> Iterator[Budget]:
+    table.only("space", "identity", "agent")
+    if "space" in table.values:
+        yield _budget("space", "", table.table("space"))
+    for scope in ("identity", "agent"):
+        for name, own in table.tables(scope):
+            yield _budget(scope, name, own)
+
+
+def _budget(scope: str, name: str, table: _Table) -> Budget:
+    table.only(*Budget._fields[2:])
+    counts = dict.fromkeys(("tokens", "calls", "commits"), _count)
+    amounts = dict.fromkeys(("cost", "seconds", "token_price"), _positive)
+    budget = table.record(Budget, per=_per, warn=_part, **counts, **amounts)
+    if budget.per == "session" and scope != "agent":
+        raise _invalid(table.path, f"budget.{scope}", "per must be day: only an agent has sessions")
+    if all(getattr(budget, limit) is None for limit in ("tokens", "cost", "seconds", "calls", "commits")):
+        raise _invalid(table.path, f"budget.{scope}", "limits nothing: set tokens, cost, seconds, calls or commits")
+    return budget._replace(scope=scope, name=name)
+
+
+def _per(value: Any) -> str:
+    if value not in ("day", "session"):
+        raise _InvalidValue("must be day or session")
+    return str(value)
+
+
+def _part(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+        raise _InvalidValue("must be a number above 0 and at most 1")
+    return float(value)
+
+
+def _forward(value: Any) -> str:
+    if value not in ("run", "always", "never"):
+        raise _InvalidValue("must be run, always or never")
+    return str(value)
 
 
 def _forge(table: _Table) -> ForgeOptions:
     hooks = {name: hook.record(Webhook, url=_url, events=_hook_events) for name, hook in table.tables("webhooks")}
     return table.record(ForgeOptions, address=_url, webhooks=lambda _: hooks)
+
+
+def _journal_events(value: Any) -> tuple[str, ...]:
+    events = _texts(value)
+    if any(event not in JOURNAL_EVENTS for event in events):
+        raise _InvalidValue(f"must be a list of {', '.join(JOURNAL_EVENTS)}")
+    return events
 
 
 def _hook_events(value: Any) -> tuple[str, ...]:

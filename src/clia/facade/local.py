@@ -1,4 +1,4 @@
-"""What a program on the machine of a space uses besides its verbs: ``space.local`` and ``space.views``.
+"""The interface of a space for programs on its machine, in addition to the verbs: ``space.local`` and ``space.views``.
 
 The forge, workers, the MCP server and commands use these instead of the parts of a space. Nothing here is served to clients.
 """
@@ -6,29 +6,39 @@ The forge, workers, the MCP server and commands use these instead of the parts o
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from clia.errors import CliaError, CorruptJournal, NotFound
+from clia.errors import AgentNotFound, CliaError, CorruptJournal, NotFound
 from clia.git.records import FOLDER, TreeEntry
+from clia.space.core import UNREADABLE
 from clia.values import refs as names
+from clia.verbs import actor, require_person
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
+    from clia.facade.backup import Backup
     from clia.facade.components import Components
     from clia.facade.config import Config
     from clia.programs.run_directories import RunDirectories
     from clia.sessions.checkpoints import CheckpointedSession
     from clia.sessions.model import Session
+    from clia.space.agents import AgentOrigin
+    from clia.space.attribution.health import LineFinding
     from clia.space.core import Person
     from clia.space.feed import Feed
     from clia.store.interface import Queue, Store
     from clia.values.clock import Clock
+    from clia.values.typed_objects import Briefing
+
+
+CAPTURED = "captured from a running tool"
+"""Why a captured agent is spawned with an incomplete profile: a document that cannot be read must not stop the recording."""
 
 
 class LocalService:
@@ -52,10 +62,23 @@ class LocalService:
         """The person accountable for what agents do here."""
         return self._components.core.person
 
+    def default_branch(self) -> str:
+        """The branch that work lands on unless another one is named."""
+        return self._components.landing.default_branch()
+
+    def check_identity(self) -> None:
+        """Raise ``no-git-identity`` if git does not know who is accountable, before work starts that will be recorded."""
+        self._components.core.identify()
+
     @property
     def store(self) -> Store:
         """The store, for rows that a program keeps under its own prefix."""
         return self._components.core.store
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that acts through this space; None: a person."""
+        return self._components.options.agent
 
     def store_problem(self) -> CliaError | None:
         """Why nothing can be written: the store is lost, an older copy or another one. None if it is the right one."""
@@ -71,6 +94,36 @@ class LocalService:
     def run_directories(self) -> RunDirectories:
         """Where programs work as agents, on this machine."""
         return self._components.run_directories
+
+    def spawn_captured(
+        self, name: str, briefing: Briefing, directory: str, at: str | None, *, slug: str | None = None, parent: str | None = None
+    ) -> None:
+        """Spawn an agent for a session of a tool that runs in a directory. Documents that cannot be read do not stop it.
+
+        ``slug``: its identity, if documents have it there.
+        """
+        components = self._components
+        known_slug = slug if slug is not None and self.has_identity(slug, directory) else None
+        origin, _ = new_origin(components, name, known_slug, CAPTURED, parent, directory)
+        if parent is not None:
+            components.core.fresh(parent)
+        start = components.core.require_head(parent) if at is None and parent is not None else at
+        components.agents.spawn(name, briefing, at=start, parent=parent, origin=origin)
+
+    def has_identity(self, slug: str, directory: str) -> bool:
+        """Whether documents of an identity are visible in a directory."""
+        from clia.identities.lineage import lineage
+        from clia.values.slugs import is_slug
+
+        if not is_slug(slug):
+            return False
+        try:
+            lineage(directory, slug)
+        except AgentNotFound:
+            return False
+        except CliaError:  # it has documents
+            return True
+        return True
 
     def open_feed(self) -> Feed:
         """The event feed; close it before the space."""
@@ -91,9 +144,23 @@ class LocalService:
         """Bring the refs of all agents back from the archive repository, and put none away in future."""
         return self._components.maintenance.unarchive_all()
 
+    def put_away(self, agents: list[str]) -> list[str]:
+        """Move the refs of agents to the archive repository; return those that have none in the main one any more."""
+        return self._components.archiving.put_away(agents)
+
+    def back_up(self, directory: str, progress: Callable[[int, int, str], None] | None = None) -> Backup:
+        """Write a backup of the space to a new or empty directory, while work continues."""
+        from clia.facade.backup import back_up
+
+        return back_up(self._components, directory, progress)
+
     def broken_checkouts(self) -> list[str]:
         """The directories of agents' checkouts that do not find the repository, because it was moved."""
         return self._components.git.porcelain.broken_worktrees()
+
+    def line_findings(self) -> list[LineFinding]:
+        """Why lines have no author here, or the wrong one."""
+        return self._components.attribution_health.examine()
 
     def sessions_left_behind(self) -> int:
         """The number of live sessions in the store beside the repository while the space uses another store."""
@@ -131,14 +198,14 @@ class Children(NamedTuple):
 
 
 class CommitMarks(NamedTuple):
-    """What is bound to a commit of an agent."""
+    """The trace and the session that are bound to a commit of an agent."""
 
     traced: bool
     session: str | None  # session number of its checkpoint
 
 
 class Branch(NamedTuple):
-    """A branch of people."""
+    """A branch that is not an agent's."""
 
     name: str
     head: str
@@ -148,7 +215,7 @@ class Branch(NamedTuple):
 
 
 class ViewService:
-    """Bounded reads for pages and tools: what they show, without reading more."""
+    """Bounded reads for pages and tools, which read only what is shown."""
 
     def __init__(self, components: Components) -> None:
         self._components = components
@@ -205,7 +272,11 @@ class ViewService:
         """The children of a commit among the newest ``walked`` commits of agents and of the checked-out branch."""
         history, agents = self._components.history, self._components.agents
         heads = {history.find(name) for name in (*agents.names(), *agents.names(archived=True))}
-        commits = list(islice(self._core.graph.walk([*sorted(heads), *history.here()], [cid]), walked))
+        starts = [*sorted(heads), *history.here()]
+        try:
+            commits = list(islice(self._core.graph.walk(starts, [cid]), walked))
+        except UNREADABLE:
+            commits = self._core.graph.newest(starts, walked, lenient=True)
         children = [commit.cid for commit in commits if cid in commit.parents]
         return Children(children[:listed], len(commits) == walked or len(children) > listed)
 
@@ -218,10 +289,14 @@ class ViewService:
         return self._core.refs.get(names.traces(agent)), self._core.refs.get(names.sessions(agent))
 
     def marks(self, agent: str, cid: str) -> CommitMarks:
-        """What is bound to a commit of an agent."""
-        traced = self._core.notes.get(names.traces(agent), cid) is not None
-        blob = self._core.notes.get(names.sessions(agent), cid)
-        return CommitMarks(traced, None if blob is None else self._session_number(blob))
+        """The trace and the session that are bound to a commit of an agent, as far as the notes can be read."""
+        traced, session = False, None
+        with suppress(*UNREADABLE):
+            traced = self._core.notes.get(names.traces(agent), cid) is not None
+        with suppress(*UNREADABLE):
+            blob = self._core.notes.get(names.sessions(agent), cid)
+            session = None if blob is None else self._session_number(blob)
+        return CommitMarks(traced, session)
 
     # Files
 
@@ -246,6 +321,7 @@ class ViewService:
 
     def blob(self, cid: str) -> bytes:
         """The content of a file."""
+        self._core.objects.require([cid])
         return self._core.objects.blob(cid)
 
     def size(self, cid: str) -> int:
@@ -265,8 +341,11 @@ class ViewService:
         return read_behaviour(self._core.objects, cid) is not None
 
     def has_key(self) -> bool:
-        """Whether the space has a key; ``peers.key`` would create one."""
-        return self._core.refs.get(names.KEYS) is not None
+        """Whether the space has a key that peers pin; ``peers.key`` would create one."""
+        from clia.federation.keys import key_tokens
+
+        tip = self._core.refs.get(names.KEYS)
+        return tip is not None and bool(key_tokens(self._core.graph, tip))
 
     def peer_of(self, agent: str, cid: str) -> str | None:
         """The peer whose agent made a commit; None for an agent of this space."""
@@ -277,3 +356,30 @@ class ViewService:
         head = core.refs.get(names.head(agent)) or core.refs.get(names.archived(agent)) if owner else None
         ours = head is not None and any(own.cid == cid for own in core.own_commits(agent, head))
         return None if ours else owner
+
+
+def spawn_origin(
+    components: Components, name: str, slug: str | None, accept: str | None, parent: str | None
+) -> tuple[AgentOrigin, tuple[str, ...]]:
+    """The origin of an agent that a verb spawns; if an agent acts, it is under its identity, unless another is named."""
+    acting = actor(components.options.agent)
+    if accept is not None:
+        require_person(acting, "fix the document, then check it: clia agents lint")
+    above = acting if parent is None and acting is not None and names.is_name(acting) else parent
+    return new_origin(components, name, slug, accept, above)
+
+
+def new_origin(
+    components: Components, name: str, slug: str | None, accept: str | None, parent: str | None, path: str | None = None
+) -> tuple[AgentOrigin, tuple[str, ...]]:
+    """The origin of a new agent that is spawned in a directory, by default that of the space; and warnings."""
+    from clia.identities.agent_places import FrozenProfile
+    from clia.identities.agent_profiles import spawn_profile
+    from clia.identities.service import RelativePaths
+    from clia.space.agents import AgentOrigin
+
+    path = path or components.options.place
+    frozen = None if parent is None else FrozenProfile(parent, *components.agents.origin_of(parent))
+    with RelativePaths(path).errors() as paths:
+        new = spawn_profile(path, name, slug, frozen, accept, paths.in_text)
+    return AgentOrigin(new.place._asdict(), new.profile), new.notices

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import stat
+from contextlib import nullcontext, suppress
+from functools import cache
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
 from clia.facade.backends import LiveState, SpaceOptions, connect, core_with_hub, ignore_step
 from clia.facade.components import Components
-from clia.facade.settings import Settings, check_address, clock_of, person_of
+from clia.facade.settings import Settings, acting_agent, check_address, clock_of, person_of
 from clia.facade.space import Space
 from clia.git.libgit2 import find_repository
 from clia.git.repository import HUB, STORE, is_on
@@ -36,10 +38,10 @@ if TYPE_CHECKING:
 FORMAT = 1
 UPKEEP = "clia.upkeep"
 """The git setting that says whether upkeep runs in the background; on by default."""
-MOVES = 64
-"""Ref moves after which it is started."""
+MOVES = 32
+"""Number of ref moves after which upkeep is started."""
 COUNT_FILE = "moves"
-"""Its length is the number of ref moves since the last upkeep."""
+"""The length of this file is the number of ref moves since the last upkeep."""
 SPACE = "Clia-Space"
 
 
@@ -49,13 +51,12 @@ def open_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None 
     git = connect(repository_at(path), chosen)
     tip = git.refs.get(names.SPACE)
     if tip is None:
-        raise NotFound(
-            f"{git.handle.path} has no space",
-            code="no-such-space",
-            hints=["clia init creates one, or adopts the one of the clone's origin"],
-            fields={"path": git.handle.path},
-        )
+        raise no_such_space(git.handle.path)
     return assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
+
+
+def no_such_space(path: str) -> NotFound:
+    return NotFound(f"not a clia space yet: {path}", code="no-such-space", hints=["run: clia init"], fields={"path": path})
 
 
 def repository_at(path: str | os.PathLike[str]) -> str:
@@ -63,9 +64,9 @@ def repository_at(path: str | os.PathLike[str]) -> str:
     root = find_repository(directory)
     if root is None:
         raise NotFound(
-            f"{directory} is not in a git repository",
+            f"not inside a git repository: {directory}",
             code="no-such-repository",
-            hints=["git init, then clia init"],
+            hints=["create one with: git init, then: clia init"],
             fields={"path": directory},
         )
     return root
@@ -96,8 +97,9 @@ def _space_text(git: Git, tip: str) -> bytes | str:
 
 
 def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
-    private_files.tighten_tree(os.path.join(git.handle.common_dir, "clia"))
+    _prepare_home(git)
     state = _live_state(git, space_id, settings)
+    log = git.refs.log
     core = Core(
         space_id=space_id,
         objects=git.objects,
@@ -107,12 +109,15 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         store=state.store,
         locks=state.locks,
         clock=state.clock or clock_of(settings),
-        person=person_of(settings, git.setting),
+        identify=cache(lambda: person_of(settings, git.setting)),
         clean=_cleaner(settings.redact),
         reached=settings.reached or ignore_step,
         notify=settings.notify or ignore_step,
         clone=state.clone,
+        logged=nullcontext if log is None else log.batch,
     )
+    if log is not None:
+        log.recover()
     mark = StoreMark(os.path.join(git.handle.common_dir, "clia", MARK_FILE))
     state.store.guard = StoreGuard(state.store, mark, StoreEpochs(core))
     hub_sync = None
@@ -120,7 +125,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         core, hub_sync = core_with_hub(git, core)
     chunks = secrets.redact_entry if settings.redact else _keep_chunk
     entry_max = settings.entry_max or git.positive_number("clia.traceEntryMax") or ENTRY_MAX
-    options = SpaceOptions(place, chunks, entry_max, store_address(git, settings))
+    options = SpaceOptions(place, chunks, entry_max, store_address(git, settings), acting_agent(settings), settings.prove)
     components = Components(git, core, state, options, hub_sync)
     if is_on(git.setting(UPKEEP)):
         git.refs.counted = lambda: _count_move(git, components.home)
@@ -132,10 +137,23 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     return Space(components)
 
 
+def _prepare_home(git: Git) -> None:
+    """Create the directory of clia's own files, and give it the permissions that the repository is configured for."""
+    home, sharing = os.path.join(git.handle.common_dir, "clia"), git.handle.sharing
+    with suppress(OSError):  # it exists, or the repository is read-only
+        os.mkdir(home, private_files.DIRECTORY_MODE)
+    if not sharing.bits:
+        private_files.tighten_tree(home)
+        return
+    with suppress(OSError):
+        if stat.S_IMODE(os.stat(home).st_mode) != sharing.directory_mode(private_files.DIRECTORY_MODE):
+            private_files.share_tree(home, sharing.apply)
+
+
 def _count_move(git: Git, home: str) -> None:
     """Count a move of a ref, and start upkeep if it is due."""
     with suppress(OSError):  # a full disk: the move is done
-        handle = os.open(os.path.join(home, COUNT_FILE), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = private_files.open_file(os.path.join(home, COUNT_FILE), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(handle, b".")
             count = os.fstat(handle).st_size

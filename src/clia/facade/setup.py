@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from clia.errors import InvalidInput, NotFound, StaleRef
 from clia.facade.backends import connect, ignore_step
-from clia.facade.opening import FORMAT, SPACE, assemble, open_space, repository_at, space_id_of, store_address
+from clia.facade.opening import FORMAT, SPACE, assemble, no_such_space, open_space, repository_at, space_id_of, store_address
 from clia.facade.settings import Settings, check_address, clock_of, person_of
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.git.repository import HUB, STORE
 from clia.hub.joining import HubTarget, reach, restored_on_failure, settle
 from clia.space.remotes import AHEAD, NEW, UNITED, Adopted, fetch_rules
+from clia.trust.machine_keys import machine_key_of
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from clia.git.repository import Git
     from clia.hub.joining import Reached
     from clia.store.sqlite_store import SqliteStore
+    from clia.trust.verification import TrustReport
 
 _ADOPTED = (NEW, AHEAD, UNITED)
 
@@ -160,7 +162,7 @@ def _bring_state(git: Git, space_id: str, settings: Settings, target: HubTarget)
 
 
 class Moved(NamedTuple):
-    """What was moved, apart from history."""
+    """The live state that was moved. History is not counted."""
 
     sessions: int  # live sessions
     traces: int  # pending entries
@@ -263,9 +265,14 @@ def _create(git: Git, settings: Settings) -> str:
     """Write the commit that identifies a new space; no ref points at it yet."""
     from uuid import uuid4
 
-    body = canonical_bytes({"type": "space", "id": str(uuid4()), "format": FORMAT})
+    by, space_id = _stamp(git, settings), str(uuid4())
+    if not git.objects.signed_by_git:
+        from clia.trust.enrolling import start_chain
+
+        space_id = start_chain(git, machine_key_of(git), space_id, by)
+        (settings.reached or ignore_step)("keys-started")
+    body = canonical_bytes({"type": "space", "id": space_id, "format": FORMAT})
     tree = git.objects.update_tree(None, {"space.json": TreeEntry(FILE, git.objects.write_blob(body))})
-    by = _stamp(git, settings)
     # Also in the message: a partial clone has the commit but not the blob.
     return git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))
 
@@ -280,3 +287,22 @@ def _set_space_ref(git: Git, tip: str) -> str:
         actual: str = err.fields["actual"]
         return actual
     return tip
+
+
+def is_plain_clone(path: str) -> bool:
+    """Whether the repository at or above a path has no live state of clia, as after ``git clone``."""
+    from clia.git.libgit2 import find_repository, repository_at
+
+    root = find_repository(os.path.abspath(path))
+    git_dir = None if root is None else repository_at(root)
+    return git_dir is not None and not os.path.isdir(os.path.join(git_dir, "clia"))
+
+
+def trust_of_clone(path: str, settings: Settings, *, root: str | None, strict: bool) -> TrustReport:
+    """Check signatures, statements and logs of the repository at or above a path; it is only read."""
+    from clia.trust.verification import verify_trust
+
+    report = verify_trust(connect(repository_at(path), settings), root=root, strict=strict)
+    if report.space is None and not report.commits:
+        raise no_such_space(repository_at(path))
+    return report

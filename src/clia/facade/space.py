@@ -1,7 +1,6 @@
 """The façade of a space: its core verbs, and services for the rest.
 
-Invariant: this module contains no rules. Those of a verb are in the module of ``clia.space`` that implements it, which is imported
-when the first verb needs it.
+Invariant: this module contains no rules. Those of a verb are in the module that implements it, imported when it is needed.
 
 Services are attributes: ``space.traces.search("key")``. Some can be called to list their items: ``space.sessions()``.
 A verb of a service that used to be on ``Space`` keeps that name as an ``alias``.
@@ -12,10 +11,9 @@ from __future__ import annotations
 import os
 
 from clia.errors import FileError, InvalidInput
-from clia.facade.aliases import alias
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
-from clia.verbs import ADMIN, VIEWER, service, verb
+from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +30,9 @@ if TYPE_CHECKING:
         CommitLimit,
         Files,
         FirstLine,
+        Form,
         From,
+        Heads,
         IdentitySlug,
         Into,
         Kind,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Message,
         Meta,
         NewAgent,
+        Onto,
         Other,
         OwnOnly,
         Parent,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         Revision,
     )
     from clia.behaviours.service import BehaviourService
+    from clia.capture.permissions.budgets import BudgetService
     from clia.capture.service import Captures
     from clia.facade.components import Components
     from clia.facade.local import LocalService, ViewService
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from clia.space.remotes import Adopted
     from clia.space.service import AgentService, HistoryService, RelationService, TraceService, TypeService
     from clia.space.verification import Report
+    from clia.trust.service import TrustService
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
     from clia.workers.fleet import FleetService
@@ -96,8 +99,10 @@ class Space:
     behaviours: service[BehaviourService] = service("clia.behaviours.service:BehaviourService")
     peers: service[PeerService] = service("clia.federation.service:PeerService")
     hub: service[HubService] = service("clia.hub.service:HubService")
+    trust: service[TrustService] = service("clia.trust.service:TrustService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     identities: service[IdentityService] = service("clia.identities.service:IdentityService")
+    budgets: service[BudgetService] = service("clia.capture.permissions.budgets:BudgetService")
     captures: service[Captures] = service("clia.capture.service:Captures")
     local: service[LocalService] = service("clia.facade.local:LocalService")
     views: service[ViewService] = service("clia.facade.local:ViewService")
@@ -150,7 +155,7 @@ class Space:
         """Create an agent with an empty tree."""
         return self._spawn(name, briefing, slug, accept_incomplete)
 
-    @verb("POST", "/agents/{parent}/sub-agents", ADMIN, "agents")
+    @verb("POST", "/agents/{parent}/sub-agents", ADMIN, "agents", agent="parent")
     def spawn_from(
         self,
         name: NewAgent,
@@ -184,22 +189,17 @@ class Space:
         self, name: str, briefing: Briefing, slug: str | None, accept: str | None, at: str | None = None, parent: str | None = None
     ) -> Spawned:
         """Spawn an agent with its profile. The briefing may name a prompt only if that prompt may be used here."""
-        from clia.identities.service import spawn_profile
+        from clia.facade.local import spawn_origin
 
         prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
         if prompt is not None:
             self.behaviours.check_prompt(prompt)
-        agents = self._components.agents
-        frozen = None if parent is None else agents.profile_of(parent)
-        profile = spawn_profile(self._components.options.place, name, slug, frozen, accept)
-        return agents.spawn(name, briefing, at=at, parent=parent, profile=profile)
+        origin, warnings = spawn_origin(self._components, name, slug, accept, parent)
+        return self._components.agents.spawn(name, briefing, at=at, parent=parent, origin=origin)._replace(warnings=warnings)
 
     @verb("GET", "/states", VIEWER, "agents")
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
-        """Each active agent with its head, its last commit and whether that has landed.
-
-        ``after`` and ``limit`` select one page, by name.
-        """
+        """Each active agent, or one page of them by name: its head, its last commit and whether that has landed."""
         return self._components.maintenance.states(after=after, limit=limit)
 
     @verb("GET", "/agents/{name}/head", VIEWER, "agents", shows="name")
@@ -209,7 +209,7 @@ class Space:
 
     # Commits
 
-    @verb("POST", "/agents/{name}/commits", ADMIN, "commits", moves="name", base="base")
+    @verb("POST", "/agents/{name}/commits", ADMIN, "commits", moves="name", base="base", agent="name")
     def commit(
         self,
         name: Agent,
@@ -221,10 +221,8 @@ class Space:
         meta: Meta = None,
         base: Base = None,
     ) -> str:
-        """Make a typed commit and return its id. ``files`` is the whole worktree, ``changes`` only what differs."""
-        commits = self._components.commits
-        worktree = commits.worktree(name, files, changes)
-        return commits.commit(name, kind, worktree, _commit_text(message, meta), base=self._base(base))
+        """Make a typed commit and return its id. A repeated call on the same ``base`` returns the commit that exists."""
+        return self._components.commit(name, kind, (files, changes), _commit_text(message, meta), self._base(base))
 
     def _base(self, text: str | None) -> str | None:
         """The full id of a base; a full id is not looked up, since it is compared with the head."""
@@ -232,7 +230,7 @@ class Space:
             return text
         return self._components.history.find(text)
 
-    @verb("POST", "/agents/{name}/traced-commits", ADMIN, "commits", moves="name", base="base")
+    @verb("POST", "/agents/{name}/traced-commits", ADMIN, "commits", moves="name", base="base", agent="name")
     def commit_with_trace(
         self,
         name: Agent,
@@ -245,9 +243,8 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a commit and bind the pending trace entries to it."""
-        commits = self._components.commits
-        worktree = commits.worktree(name, files, changes)
-        return commits.commit(name, kind, worktree, _commit_text(message, meta), base=self._base(base), with_trace=True)
+        words = _commit_text(message, meta)
+        return self._components.commit(name, kind, (files, changes), words, self._base(base), with_trace=True)
 
     def commit_dir(
         self,
@@ -265,7 +262,7 @@ class Space:
         if not os.path.isdir(source):
             raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
         words = _commit_text(message, meta)
-        return self._components.checkouts.commit_dir(name, kind, source, words, base=self._base(base), with_trace=with_trace)
+        return self._components.commit_dir(name, kind, source, words, self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """Make a worktree with the agent's files; return the commit that is checked out."""
@@ -275,12 +272,14 @@ class Space:
         """The agent's checkout that a directory is in, and its top; None if it is in none."""
         return self._components.checkouts.checkout_at(_absolute(directory))
 
-    @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name")
+    @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name", agent="name")
+    @for_people("ask a person to land it: clia ask AGENT QUESTION", own=True)
     def land(
-        self, name: Agent, onto: str, squash: bool = False, *, no_ff: bool = False, message: str = ""
+        self, name: Agent, onto: Onto = None, squash: bool = False, *, no_ff: bool = False, how: Form = None, message: str = ""
     ) -> Landed | UpToDate | Conflicts:
-        """Merge the agent's work into a branch that is not an agent's."""
-        return self._components.landing.land(name, onto, squash=squash, no_ff=no_ff, message=message)
+        """Bring the agent's work to a branch that is not an agent's: as one commit, by a merge or by a fast-forward."""
+        form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto)
+        return self._components.landing.land(name, branch, how=form, message=message)
 
     # History
 
@@ -321,12 +320,12 @@ class Space:
 
     # Merges
 
-    @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into")
+    @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into", agent="into")
     def merge(self, into: Into, from_: From, *, message: Message = "", meta: Meta = None) -> Merged | UpToDate | Conflicts:
         """Merge another agent's work, as a session-merge commit."""
         return self._components.merging.merge(into, from_, _commit_text(message, meta))
 
-    @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours")
+    @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours", agent="into")
     def resolve(  # noqa: PLR0913  # the names users were promised
         self,
         into: Into,
@@ -350,9 +349,9 @@ class Space:
     @verb("GET", "/verify", VIEWER, "upkeep")
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Check everything against git; change nothing."""
-        checks = self._components.checks
-        complete = checks.is_whole()
+        complete = (checks := self._components.checks).is_whole()
         report = checks.verify(self._components.registry.types(), progress, complete=complete)
+        report = report.joined(self._components.agreement.findings(), ())
         return report.joined(*self._components.federation_checks.verify(progress, complete=complete))
 
     @verb("POST", "/rebuild", ADMIN, "upkeep")
@@ -367,10 +366,7 @@ class Space:
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
         """Pack the repository, put idle agents away, move old worktrees and, if asked, archive idle agents with landed work."""
         if not dry_run:
-            from clia.space.feed import trim
-
-            trim(self._components.core.store)
-            self._components.peers.sweep()
+            self._components.prepare_maintenance(archives=archive_idle_days is not None)
         return self._components.maintenance.maintain(self._components.run_directories.move_all, archive_idle_days, dry_run=dry_run)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
@@ -379,10 +375,10 @@ class Space:
 
     @verb("POST", "/publish", ADMIN, "upkeep")
     def publish(
-        self, agents: Agents, remote: RemoteName = "origin", *, traces: bool = True, federation: bool = False
+        self, agents: Agents, remote: RemoteName = "origin", *, traces: bool = True, federation: bool = False, heads: Heads = None
     ) -> list[Pushed]:
         """Push agents to a remote, never forced. ``federation``: also the space's keys and the grants to peers."""
-        return self._components.exchange.publish(agents, remote, traces=traces, federation=federation)
+        return self._components.exchange.publish(agents, remote, traces=traces, federation=federation, heads=heads)
 
     @verb("POST", "/adopt", ADMIN, "upkeep")
     def adopt(self, remote: RemoteName = "origin", *, fetch: bool = True) -> list[Adopted]:
@@ -402,8 +398,7 @@ class Space:
     fork = alias(lambda space: space.sessions.fork)
     cancel = alias(lambda space: space.sessions.cancel)
 
-    # Names from before there were services, for callers only: those that the documentation or the conformance suites of b4cd6e2
-    # promised, and no others (tests/unit/facade/test_aliases.py). New code uses the service.
+    # Names from before there were services, which documentation promised (tests/unit/facade/test_space_aliases.py).
 
     register_type = alias(lambda space: space.types.register)
     is_a = alias(lambda space: space.types.is_a)

@@ -82,7 +82,7 @@ class Learn(NamedTuple):
 
 
 class Withheld(NamedTuple):
-    """A claim that is not applied: the gate denies it, or its type has another meaning here."""
+    """A claim that is not applied, because the gate denies it or its type has another meaning here."""
 
     claim: RefClaim
     code: str = DENIED
@@ -187,7 +187,7 @@ def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed
         elif not allowed(claim.parent or claim.type, claim.trigger):  # a new type is judged by its parent
             effects.append(Withheld(claim))
         elif claim.type in clashing and claim.ref.startswith(names.HEADS):
-            effects.append(Withheld(claim, CLASH))  # the gate answered for another type than the owner means
+            effects.append(Withheld(claim, CLASH))  # the gate's answer was about another type than the owner's
         else:
             effects.append(Learn(claim) if claim.ref.startswith(TYPES_PREFIX) else Follow(claim, at))
     return effects

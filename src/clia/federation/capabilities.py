@@ -1,8 +1,8 @@
 """Capabilities: what is accepted from a peer.
 
 Invariant: nothing is allowed without a grant. A grant is a typed object on the chain ``refs/clia/capabilities``; it is valid until
-it expires or an event on the chain revokes it. Order has no meaning on the chain, so the chains of two clones can be united,
-and a revocation wins. The enforced facts are compiled from the current refs.
+it expires or an event on the chain revokes it. The order of events on the chain has no meaning, so the chains of two clones can be
+united; a revocation wins. The enforced facts are compiled from the current refs.
 """
 
 from __future__ import annotations

@@ -74,15 +74,15 @@ class ClaimChecker(NamedTuple):
 
     def _check_owner(self, name: str, genesis: str) -> None:
         """Check that no other space has an agent with this genesis; only agents of the same name can."""
-        here = self.here
+        core = self.here
         owners = [(names.head(name), "this space"), (names.archived(name), "this space")]
-        for ref, _ in here.refs.under(names.REMOTES):
+        for ref, _ in core.refs.under(names.REMOTES):
             peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
             if place == f"agents/{name}" and peer != self.peer:
                 owners.append((ref, peer))
         for ref, owner in owners:
-            head = here.refs.get(ref)
-            if head is not None and any(commit.cid == genesis for commit in here.own_commits(name, head)):
+            head = core.refs.get(ref)
+            if head is not None and any(commit.cid == genesis for commit in core.own_commits(name, head)):
                 raise refusal("claims-anothers-agent", f"agent {name} belongs to {owner}", agent=name, owner=owner)
 
     def _check_record(self, claim: RefClaim, new: str) -> None:

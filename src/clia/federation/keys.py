@@ -1,5 +1,7 @@
 """The key chain of a space, and the private keys of this clone.
 
+The chain shares its ref with the keys of machines and people (``clia.trust``): commits without a link are skipped here.
+
 Invariant: the first key binds itself to the space's id; each further key is signed by the one before it. A chain only grows: a
 chain that departs from the pinned one is refused. It is restarted only when a key is declared lost, and then every peer must pin
 the space again.
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
-KEY_TRAILER = "Clia-Key"
+KEY_TRAILER, START_TRAILER = "Clia-Key", "Clia-Key-Start"
 KEY_TOKEN_TYPE = "clia-key"  # noqa: S105  # the type of a JWS
 PROOF_TYPE = "clia-key-proof"
-CHAIN_MAX = 1000
+CHAIN_MAX, _COMMITS_MAX = 1000, 20_000
 LINK_MAX = 4096
 """Maximum length of a link, in characters."""
 _IDENTITY = re.compile(r"clia:([0-9a-f-]{36}):([A-Za-z0-9_-]{43})")
@@ -116,7 +118,7 @@ def _link_body(token: str, verifier: Ed25519Verifier, keys: Sequence[str]) -> di
 
 
 class _AnyKey:
-    """Contains every key: the first key of a chain is accepted, and pinning decides whether it is trusted."""
+    """A set that contains every key: the first key of a chain is accepted, and pinning decides whether it is trusted."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -157,7 +159,9 @@ class SpaceKeys:
             ours = self.chain()
         except CliaError:
             return False
-        return bool(theirs) and theirs[: len(ours)] == ours
+        tip_here = self._core.refs.get(names.KEYS)
+        grows = bool(theirs) or tip_here is None or self._core.graph.descends(tip, tip_here)
+        return grows and theirs[: len(ours)] == ours
 
     def show(self, url: str | None = None) -> Key:
         """The space's current key; the first one is created on demand."""
@@ -213,13 +217,20 @@ class SpaceKeys:
         core.reached("key-made")
         token = sign_link(self._ring, core.space_id, number, key, signer or key)
         by = core.person_stamp()
-        parents = [tip] if tip and signer else []  # a new identity starts a new chain
-        commit = core.objects.write_commit(core.empty_tree(), parents, by, by, compose(subject, [(KEY_TRAILER, token)], "key"))
+        # A new identity starts a new chain, after whatever else the ref has.
+        links = [(KEY_TRAILER, token), *([] if signer else [(START_TRAILER, core.space_id)])]
+        message = compose(subject, links, "key")
+        commit = core.objects.write_commit(core.empty_tree(), [tip] if tip else [], by, by, message)
         core.refs.move(names.KEYS, tip, commit, "clia: key")
         core.reached("committed")
 
 
 def key_tokens(graph: GitGraph, tip: str) -> list[str]:
-    """The links of a key chain, oldest first."""
-    trailers = (trailer for commit in islice(graph.first_parents(tip), CHAIN_MAX + 1) for trailer in parse(commit.message)[1])
-    return [value[: LINK_MAX + 1] for key, value in trailers if key == KEY_TRAILER][::-1]
+    """The links of a key chain, oldest first: those since the newest start."""
+    tokens: list[str] = []
+    for commit in islice(graph.first_parents(tip), _COMMITS_MAX):
+        trailers = parse(commit.message)[1]
+        tokens += [value[: LINK_MAX + 1] for key, value in trailers if key == KEY_TRAILER]
+        if len(tokens) > CHAIN_MAX or any(key == START_TRAILER for key, _ in trailers):
+            break
+    return tokens[::-1]

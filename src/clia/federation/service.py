@@ -13,7 +13,7 @@ from clia.federation.keys import fingerprint
 from clia.federation.model import Peer, Share, Synced
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.verbs import ADMIN, VIEWER, verb
+from clia.verbs import ADMIN, VIEWER, for_people, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,30 +63,38 @@ class PeerService:
         return self._components.keys.show(self._components.resources.address())
 
     @verb("POST", "/key/rotate", ADMIN, "federation")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def rotate_key(self, *, lost: bool = False) -> Key:
         """Replace the key by a new one, signed by the old one. ``lost``: a new identity, which every peer has to pin again."""
         # Signed by the old key: peers know that one until they have synced.
         notifications = [(peer, self._notification(peer)) for peer in self._components.peers.all()]
         self._components.keys.rotate(lost=lost)
         for peer, notification in notifications:
-            if self._components.announcing.announced(peer.space).tip is not None:
-                self._components.announcing.announce(peer, snapshot=True)
-            self._notify(peer, notification)
+            try:
+                if self._components.announcing.announced(peer.space).tip is not None:
+                    self._components.announcing.announce(peer, snapshot=True)
+                self._notify(peer, notification)
+            except CliaError as err:  # an error would make the caller rotate again
+                todo = f"clia announce {peer.name} --snapshot does that"
+                self._components.core.notify(f"the key is replaced, but not announced to {peer.name} ({err.message}); {todo}")
         return self.key()
 
     # Peers
 
     @verb("POST", "/peers", ADMIN, "federation", "add_peer")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def add(self, name: PeerName, key: str, url: str | None = None, *, trusted: bool = True) -> Peer:
         """Pin another space by the output of its ``clia key show``."""
         return self._shown(self._components.peers.add(name, key, url, trusted=trusted))
 
     @verb("POST", "/peers/{name}", ADMIN, "federation", "change_peer")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def change(self, name: PeerName, *, url: str | None = None, trusted: bool | None = None) -> Peer:
         """Change the address of a peer, or its trust. Nothing is accepted from an untrusted peer, even with a grant."""
         return self._shown(self._components.peers.change(name, url=url, trusted=trusted))
 
     @verb("PUT", "/peers/{name}/share", ADMIN, "federation")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def share(
         self,
         name: PeerName,
@@ -101,6 +109,7 @@ class PeerService:
         return self._shown(self._components.peers.change(name, share=share))
 
     @verb("POST", "/peers/{name}/remove", ADMIN, "federation", "remove_peer")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def remove(self, name: PeerName) -> None:
         """Remove a peer with its grants and everything tracked of it."""
         peer = next((peer for peer in self._components.peers.all() if peer.name == name), None)
@@ -137,12 +146,13 @@ class PeerService:
 
     @verb("GET", "/peers/{name}/waiting", VIEWER, "federation")
     def waiting(self, name: PeerName) -> list[Untaken]:
-        """What a peer announced and is not accepted here, why, and what would change that."""
+        """The announcements of a peer that are not accepted here, why, and what would change that."""
         return sorted(self._components.syncing.pending(self._components.peers.get(name)))
 
     # Capabilities
 
     @verb("POST", "/capabilities", ADMIN, "federation")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def grant(
         self, peer: PeerName, type_: GrantedType, trigger: Trigger, *, execute: Execute = False, expires: int | None = None
     ) -> Grant:
@@ -150,6 +160,7 @@ class PeerService:
         return self._components.capabilities.grant(peer, type_, trigger, execute=execute, expires=expires)
 
     @verb("POST", "/capabilities/revoke", ADMIN, "federation")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def revoke(
         self, peer: PeerName, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None
     ) -> list[Grant]:
@@ -176,7 +187,7 @@ class PeerService:
 
     @verb("POST", "/announcements", ADMIN, "federation")
     def announce(self, peer: AnyPeer = None, *, snapshot: bool = False, push: str | None = None) -> list[Announced]:
-        """Announce to one peer, or to all, what is new in what is shared with it.
+        """Announce changes of everything that is shared with a peer, or with all peers.
 
         ``push``: the remote to push the announcement to, where the peer reads it.
         """

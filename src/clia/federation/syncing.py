@@ -283,7 +283,7 @@ class PeerSync(NamedTuple):
                 progress(number, len(effects))
         return moves
 
-    # What was not applied. The log of refusals is for people; it only serves to skip repeated entries.
+    # Claims that were not applied. The log of refusals is for people; syncing only reads it to skip repeated entries.
 
     def _log(self, space: str, refused: Sequence[Refused]) -> None:
         # Text from a peer has any length.
@@ -302,9 +302,9 @@ class PeerSync(NamedTuple):
             return [Refused(**entry.body) for entry in reversed(view.streams.read(_REFUSALS + space))]
 
     def pending(self, peer: PinnedPeer) -> Iterator[Untaken]:
-        """What a peer announced that is not applied here.
+        """The announced claims of a peer that are not applied here.
 
-        Each has the reason that a sync would meet: the gate's answer first, then what was wrong with the object.
+        Each has the reason that a sync would give: the gate's answer first, then the problem of the object.
         """
         tracked = self.tracked(peer)
         last = {refusal.ref: refusal for refusal in reversed(self.refusals(peer.space))}

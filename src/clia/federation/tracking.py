@@ -1,4 +1,4 @@
-"""What is tracked of peers, and what of it may run here.
+"""The tracked agents and behaviours of peers, and whether they may run here.
 
 Invariant: nothing runs because it arrived from a peer or was proposed by an agent. A version of a flow runs if a person here has
 adopted it, or if a grant with ``execute`` covers the peer's behaviours. A version retired here never runs.

@@ -12,8 +12,8 @@ import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 
 from clia.errors import CliaError, NotFound, TransportError
-from clia.git.command import run_limited, without_credentials
-from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, RemoteAddress, first_line, kind_of
+from clia.git.command import refused_transport, run_limited, without_credentials
+from clia.git.quarantine import FORGE, GitQuarantine, RemoteAddress, first_line, kind_of
 from clia.git.records import TransferLimits, UploadCommand
 from clia.store.private_files import FileLocks
 
@@ -115,7 +115,7 @@ class GitTransport:
     def upload(self, audience: str, *, advertise: bool) -> UploadCommand:
         """Return the command that serves an audience's fetch over HTTP: the ref advertisement, or a request."""
         # The requested protocol version is not passed on. In version 0 git checks that refs reach each requested commit;
-        # version 2 serves any object of the repository, which borrows all of ours.
+        # version 2 serves any object of the repository, which borrows all objects of this space.
         settings = ("-c", "uploadpack.allowReachableSHA1InWant=true", "-c", "safe.directory=*")
         mode = ("--stateless-rpc", "--advertise-refs") if advertise else ("--stateless-rpc",)
         _, environment = self._command.whole()
@@ -149,10 +149,13 @@ class GitTransport:
 
     def _talk(self, remote: str, *words: str) -> GitResult:
         command, environment = self._command.whole(*words)
-        environment = {**environment, "GIT_ALLOW_PROTOCOL": PROTOCOLS, **self._command.reaching}
+        environment = {**environment, **self._command.reaching}
         result = run_limited(command, environment, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
         if result.code or result.late:
             reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if result.late else without_credentials(result.err)
+            refused = refused_transport(reason)
+            if refused is not None:
+                raise refused
             message = f"git could not push to {remote}: {first_line(reason)}"
             raise TransportError(message, fields={"remote": remote, "reason": reason})
         return result

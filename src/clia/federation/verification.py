@@ -84,7 +84,7 @@ class _FederationCheckRun:
     # Peers, and what is tracked of them
 
     def peers(self) -> None:
-        tracked = self._core.refs.under(names.REMOTES)  # before the peers, in case one is added meanwhile
+        tracked = self._core.refs.under(names.REMOTES)  # before the peers, because one may be added meanwhile
         spaces: dict[str, str] = {}
         for ref, tip in self._core.refs.under(names.PEERS):
             peer = self._peer(ref, tip)

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from clia.errors import CliaError, NotFound
+from clia.errors import CliaError, InvalidInput, NotFound
 from clia.forge import metrics
 from clia.forge.api.openapi import document
 from clia.forge.api.routes import verb_routes
@@ -30,10 +30,12 @@ from clia.forge.events import EventBus, feed_routes
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.federation import FetchEndpoints, Listening
 from clia.forge.forge import HostedApp
+from clia.forge.hosts import UnknownHost
 from clia.forge.middleware import Guard, RateLimiter
 from clia.forge.pages import page_routes
 from clia.forge.pages.common import forge_of, link, render_bare
 from clia.forge.pages.login import login_routes
+from clia.forge.pages.passkeys import passkey_routes
 from clia.forge.problems import PROBLEM, Unauthenticated, problem, status_of
 
 TYPE_CHECKING = False
@@ -74,6 +76,7 @@ def create_app(forge: Forge, extras: Sequence[ExtraApp] = ()) -> ASGIApp:
             *feed_routes(),
             *verb_routes(),
             *login_routes(),
+            *passkey_routes(),
             Route("/s/{space}", _to_overview, methods=["GET"], name="overview:slash"),
             *page_routes(),
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
@@ -108,11 +111,26 @@ class Authentication:
         request = Request(scope, receive)
         request.state.identity = ANONYMOUS
         try:
-            request.state.identity = await self._identified(request)
+            elsewhere = self._own_address(request)
+            if elsewhere is None:
+                request.state.identity = await self._identified(request)
         except CliaError as err:
             await _failed(request, err)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await (elsewhere or self._app)(scope, receive, send)
+
+    def _own_address(self, request: Request) -> Response | None:
+        """The redirect of a page that was requested under a loopback name to the forge's own address; else None."""
+        _check_length(request)
+        address = self._forge.options.address
+        if self._forge.hosts.serves_pages(request.headers.getlist("host")) or _is_for_programs(request.url.path):
+            return None
+        if request.method not in ("GET", "HEAD") or not address.startswith("http://"):
+            hints = [f"open {address}", "a proxy must pass the Host header of the browser: proxy_set_header Host $host;"]
+            raise UnknownHost(f"the pages of this forge are at {address}", hints=hints, fields={"address": address})
+        raw = request.scope.get("raw_path", b"").decode("ascii", "replace") or quote(request.url.path)
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{address}{raw}{query}", status_code=307)
 
     async def _identified(self, request: Request) -> object:
         address = request.client.host if request.client else "-"
@@ -139,12 +157,14 @@ def _failed(request: Request, err: Exception) -> Response:
     headers = {}
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         headers["retry-after"] = str(error.fields.get("retry_after", 1))
+    if error.code == "ambiguous-length":
+        headers["connection"] = "close"
     if status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = 'Bearer realm="clia"'
     if isinstance(err, HTTPException) and err.headers:
         headers |= dict(err.headers)
     path = request.url.path
-    if path.startswith(_FOR_PROGRAMS) or path == "/mcp":
+    if _is_for_programs(path):
         return JSONResponse(problem(error, status), status_code=status, media_type=PROBLEM, headers=headers)
     if isinstance(error, Unauthenticated) and request.method == "GET" and not path.startswith(_OPEN):
         query = f"?{request.url.query}" if request.url.query else ""
@@ -152,6 +172,17 @@ def _failed(request: Request, err: Exception) -> Response:
     page = render_bare(request, "error.html", status, error=error, code=status)
     page.headers.update(headers)
     return page
+
+
+def _is_for_programs(path: str) -> bool:
+    return path.startswith(_FOR_PROGRAMS) or path == "/mcp"
+
+
+def _check_length(request: Request) -> None:
+    """Refuse a request with two statements of its length: a proxy may go by one and the forge by the other (smuggling)."""
+    if "content-length" in request.headers and "transfer-encoding" in request.headers:
+        message = "a request has either Content-Length or Transfer-Encoding"
+        raise InvalidInput(message, code="ambiguous-length", fields={"field": "Transfer-Encoding"})
 
 
 def _error_of(err: Exception) -> CliaError:
@@ -177,7 +208,7 @@ def _to_overview(request: Request) -> Response:
 
 
 async def _health(request: Request) -> Response:
-    """Check that every store and repository responds within the probe timeout."""
+    """Check that every store and repository responds within the probe timeout. Only users see the names of the spaces."""
     forge, limiter = forge_of(request), CapacityLimiter(1)
     spaces = {}
     for site in forge.sites.values():
@@ -187,7 +218,8 @@ async def _health(request: Request) -> Response:
         except TimeoutError:
             spaces[site.name] = "no-answer"
     good = all(state == "ok" for state in spaces.values())
-    return JSONResponse({"status": "ok" if good else "failing", "spaces": spaces}, status_code=200 if good else 503)
+    shown = {"spaces": spaces} if request.state.identity.user is not None else {}
+    return JSONResponse({"status": "ok" if good else "failing", **shown}, status_code=200 if good else 503)
 
 
 def _answers(site: Site) -> str:

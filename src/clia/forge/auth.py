@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from clia.errors import NotAllowed
 from clia.forge.problems import Unauthenticated
+from clia.users.fields import AGENT, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
 
     from clia.forge.forge import Forge
     from clia.users.service import User
+    from clia.verbs import Route
 
-COOKIE = "clia_login"
+COOKIE, SECURE_COOKIE = "clia_login", "__Host-clia_login"
+PROXY_SECRET = "x-clia-proxy-secret"  # noqa: S105  # the name of a header
+"""The header with which a proxy proves itself."""
 CSRF_FIELD, CSRF_HEADER = "_csrf", "x-csrf-token"
 
 
@@ -52,9 +56,15 @@ def identify(forge: Forge, connection: HTTPConnection) -> RequestIdentity:
             raise NotAllowed(f"unknown user {name!r}", code="unknown-user", hints=[f"clia user add {name}"])
         csrf = hmac.new(forge.secret.encode("ascii"), name.encode("utf-8"), "sha256").hexdigest()
         return RequestIdentity(user, csrf, f"proxy:{name}")
-    cookie = connection.cookies.get(COOKIE)
+    pages = forge.hosts.serves_pages(connection.headers.getlist("host"))
+    cookie = connection.cookies.get(cookie_name(forge)) if pages else None
     session = forge.users.session(cookie) if cookie else None
     return ANONYMOUS if session is None else RequestIdentity(session.user, session.csrf, session.secret)
+
+
+def cookie_name(forge: Forge) -> str:
+    """The name of the login cookie. With ``__Host-`` browsers accept it over TLS only, and from no other host."""
+    return SECURE_COOKIE if forge.options.address.startswith("https://") else COOKIE
 
 
 def _by_token(forge: Forge, authorization: str) -> RequestIdentity:
@@ -66,11 +76,27 @@ def _by_token(forge: Forge, authorization: str) -> RequestIdentity:
 
 
 def _said_by_proxy(forge: Forge, connection: HTTPConnection) -> str | None:
-    options = forge.options
-    peer = connection.client.host if connection.client is not None else ""
-    if options.proxy_header is None or peer not in options.proxies:
+    """The user that a proxy names. The proxy has the secret and connects from a listed address, or uses the Unix socket."""
+    header = forge.options.proxy_header
+    names = [] if header is None else connection.headers.getlist(header)
+    if len(names) != 1:
+        return None  # two: one of them is not the proxy's
+    if not (_is_over_socket(forge, connection) or _has_proxy_secret(forge, connection)):
         return None
-    return connection.headers.get(options.proxy_header) or None
+    return names[0] or None
+
+
+def _is_over_socket(forge: Forge, connection: HTTPConnection) -> bool:
+    server = connection.scope.get("server")
+    return forge.socket is not None and server is not None and tuple(server) == (forge.socket, None)
+
+
+def _has_proxy_secret(forge: Forge, connection: HTTPConnection) -> bool:
+    peer = connection.client.host if connection.client is not None else ""
+    secrets = connection.headers.getlist(PROXY_SECRET)
+    if forge.proxy_secret is None or peer not in forge.options.proxies or len(secrets) != 1:
+        return False
+    return hmac.compare_digest(secrets[0].encode("utf-8", "replace"), forge.proxy_secret.encode("utf-8"))
 
 
 def check_csrf(identity: RequestIdentity, headers: Mapping[str, str], field: str | None) -> None:
@@ -91,3 +117,9 @@ def require(identity: RequestIdentity, role: str) -> User:
         raise Unauthenticated("log in first", hints=hints)
     user.require(role)
     return user
+
+
+def require_verb(identity: RequestIdentity, route: Route) -> User:
+    """The user, if the role is sufficient for a verb. An agent may also call those that record and ask."""
+    for_agents = identity.user is not None and identity.user.role == AGENT and route.agent is not None
+    return require(identity, VIEWER if for_agents else route.role)

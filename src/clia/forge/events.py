@@ -1,7 +1,7 @@
 """The event bus, and server-sent events.
 
-Event bus: one thread per space and process reads new entries once for all listeners; a listener that is further behind reads the
-store itself. A slow listener does not delay the others.
+Event bus: one thread per space and process reads new entries once for all listeners. A listener that is further behind reads the
+store itself, so a slow one does not delay the others.
 
 Server-sent events: the event id is the listener's position, so a browser that reconnects with ``Last-Event-ID`` misses nothing. A
 ``reset`` event says that the position is too old or belongs to a lost store. Nothing is buffered beyond the socket. Permissions are

@@ -211,9 +211,9 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def asked(body: bytes, allowed: Container[str]) -> bytes:
-    """A request without ``have`` ids that the peer was never told about, so that it cannot learn whether they exist here.
+    """The request without the ``have`` ids that were never announced to the peer, so that it cannot learn whether they exist here.
 
-    Raises ``Denied`` with the id if it wants a commit that it was not told about, ``InvalidInput`` if the request is malformed.
+    Raises ``Denied`` with the id if the peer wants a commit that was not announced to it, ``InvalidInput`` for a malformed request.
     """
     lines = []
     at = 0

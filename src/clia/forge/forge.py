@@ -16,6 +16,7 @@ from anyio import to_thread
 
 from clia.errors import InvalidInput, NotFound
 from clia.forge.auth import ANONYMOUS, require
+from clia.forge.hosts import HostNames, host_of
 from clia.space.feed import stored_token
 from clia.users.service import users_of
 
@@ -56,6 +57,10 @@ class Forge:
         self.options = options
         self.told_to_stop: list[Callable[[], None]] = []
         self.secret = secret  # signing key, shared by all processes of the forge
+        self.home_id = next(iter(self.sites.values())).space.id
+        self.hosts = HostNames(host_of(options.address))
+        self.proxy_secret: str | None = None  # what a trusted proxy sends
+        self.socket: str | None = None  # path of the Unix socket, which only a trusted proxy can open
 
     def site(self, name: str) -> Site:
         result = self.sites.get(name)

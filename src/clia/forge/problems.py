@@ -25,6 +25,8 @@ _BY_CODE = {
     "method-not-allowed": 405,
     "unsupported-media-type": 415,
     "too-many-listeners": 503,
+    "ambiguous-length": 400,
+    "unknown-host": 421,
 }
 
 

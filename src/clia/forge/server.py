@@ -5,39 +5,39 @@ Invariant: the socket is bound before the address is announced. On shutdown, run
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import resource
 import signal
-import socket
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from clia.errors import BackendError, InvalidInput
+from clia.errors import InvalidInput
 from clia.facade.opening import open_space
 from clia.forge.address_file import mark, unmark
 from clia.forge.app import create_app
+from clia.forge.binding import bind, proxy_secret, set_addresses
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.forge import forge_of
 from clia.forge.webhooks import Webhooks
 from clia.hub.service import periodic_sync
-from clia.users.service import ADMIN
+from clia.users.fields import ADMIN
 from clia.workers.fleet import FORGE
 from clia.workers.heartbeats import ProcessInfo, heartbeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    import socket
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from clia.facade.settings import Settings
+    from clia.forge.binding import Addresses, ServeOptions
     from clia.forge.forge import ExtraApp, Forge
 
-PORT = 8337
 _GRACE = 5
 _ROOM = 500  # connections in addition to event listeners
 _FILES = 65536
@@ -45,28 +45,14 @@ HEAD_SECONDS = 20.0
 _SILENCE = 10.0
 
 
-class ServeOptions(NamedTuple):
-    """Options of ``clia serve``."""
-
-    spaces: Sequence[str]
-    host: str = "127.0.0.1"
-    port: int = PORT
-    user: str | None = None  # user for the login link
-
-
 class ServeBanner(NamedTuple):
     """What ``clia serve`` prints at start."""
 
     address: str  # address of the forge, as browsers reach it
+    api: str  # address for programs on this machine, which may not resolve names below localhost
     link: str | None  # a login link, which works once
     user: str | None  # the user of the link
     spaces: Sequence[str]  # short names of the spaces
-
-
-class NoAddress(BackendError):
-    """The address cannot be bound."""
-
-    code = "address-taken"
 
 
 class _HeaderTimeout(H11Protocol):
@@ -145,12 +131,12 @@ def serve(
     _allow_files()
     forge = open_forge(options.spaces, settings)
     try:
-        with _bound(options.host, options.port) as bound:
-            address = forge.options.address or _address(bound)
-            forge.options = forge.options._replace(address=address)
+        forge.proxy_secret = proxy_secret(forge.options, options.socket, environment)
+        with bind(options) as bound:
+            addresses = set_addresses(forge, options, bound)
             hooks = Webhooks(forge, environment)
             app = create_app(forge, extras(forge))
-            banner = banner_of(forge, address, options.user)
+            banner = banner_of(forge, addresses, options.user)
             config = uvicorn.Config(
                 app,
                 log_config=None,
@@ -163,7 +149,7 @@ def serve(
             )
             hooks.start()
             try:
-                with _announced(forge, address, bound):
+                with _announced(forge, addresses):
                     ForgeServer(config, lambda: say(banner), forge.stopping).run(sockets=[bound])
             finally:
                 hooks.stop()
@@ -172,14 +158,12 @@ def serve(
 
 
 @contextmanager
-def _announced(forge: Forge, address: str, bound: socket.socket) -> Iterator[None]:
+def _announced(forge: Forge, addresses: Addresses) -> Iterator[None]:
     """Record where each space is served, for programs on this machine; send heartbeats and sync with the hub in the background."""
-    host, port = bound.getsockname()[:2]
-    process = ProcessInfo(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-    top = address.rstrip("/")
+    process = ProcessInfo(FORGE, addresses.bound)
     with ExitStack() as stack:
         for site in forge.sites.values():
-            mark(site.space.home, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
+            mark(site.space.home, f"{addresses.browsers}/s/{site.name}", f"{addresses.peers}{FEDERATION}{site.name}")
             stack.callback(unmark, site.space.home)
             stack.enter_context(heartbeat(site.space, process))
             stack.enter_context(periodic_sync(site.space, site.space.local.config.worker.hub_seconds))
@@ -209,28 +193,7 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        bound = socket.create_server((host, port), family=family, backlog=512)
-        # Inherited by accepted sockets; without it each response is delayed by 40 ms.
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    except (OSError, OverflowError) as err:
-        reason = getattr(err, "strerror", None) or str(err)
-        is_taken = getattr(err, "errno", None) == errno.EADDRINUSE
-        code, message = "address-taken" if is_taken else "no-such-host", f"cannot listen on {host}:{port}: {reason}"
-        hints = ["the port is in use; use a free one with: clia serve --port 0"] if is_taken else []
-        raise NoAddress(message, code=code, hints=hints, fields={"host": host, "port": port, "reason": reason}) from None
-    return bound
-
-
-def _address(bound: socket.socket) -> str:
-    host, port = bound.getsockname()[:2]
-    display_host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # only shown
-    return f"http://{display_host}:{port}"
-
-
-def banner_of(forge: Forge, address: str, name: str | None) -> ServeBanner:
+def banner_of(forge: Forge, addresses: Addresses, name: str | None) -> ServeBanner:
     """A login link for the named user, else for the first administrator, else for the local user, who becomes administrator."""
     users = [account.user for account in forge.users.all()]
     if name is None:
@@ -241,7 +204,8 @@ def banner_of(forge: Forge, address: str, name: str | None) -> ServeBanner:
     if name is None:  # another forge may create the administrator at the same time on the same store
         person = next(iter(forge.sites.values())).space.local.person
         name = forge.users.first_admin(person.name[:100], person.email).name
-    return ServeBanner(address, f"{address}/login?key={forge.users.login_link(name)}", name, list(forge.sites))
+    link = f"{addresses.browsers}/login?key={forge.users.login_link(name)}"
+    return ServeBanner(addresses.browsers, addresses.api, link, name, list(forge.sites))
 
 
 def log_to(stream: logging.Handler) -> None:

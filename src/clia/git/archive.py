@@ -1,9 +1,10 @@
-"""The archive repository, ``clia/archive.git`` in the git directory: the refs of idle agents, and what keeps their objects.
+"""The archive repository, ``clia/archive.git`` in the git directory: the refs of idle agents, and the packs that keep their
+objects.
 
-Invariant: its refs have the names that they have in the main repository, and are in one packed file. It has no objects: those are
-in the main repository, where every program can read them; stock git finds them there (``git --git-dir``). Whatever its refs reach
-is in a pack that is marked with a ``.keep`` file, which ``git gc`` and ``git repack`` leave alone, or is reached by
-``refs/clia/bases``. If both repositories have a ref, the main one's value counts.
+Invariant: refs have the same names as in the main repository, and are in one packed file. The archive repository has no objects of
+its own: they stay in the main repository, where every program can read them; stock git finds them there (``git --git-dir``).
+Everything that its refs reach is in a pack that is marked with a ``.keep`` file, which ``git gc`` and ``git repack`` leave alone,
+or is reached by ``refs/clia/bases``. If both repositories have a ref, the main one's value counts.
 
 Such a pack also has a commit with the packed tips as parents (the collector): ``git fsck`` in the main repository reports one
 dangling commit for each pack, instead of one for each ref.
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = "archive.git"
 SUPERSEDED = "refs/superseded/"
-"""Values of refs that the main repository has with another history."""
+"""Values of refs whose history in the main repository is another one."""
 _CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n[gc]\n\tauto = 0\n"
 _FILES = {
     # Relative, so that the repository can be moved.
@@ -57,9 +58,9 @@ class RefArchive:
         return next((cid for ref, cid in read_packed(self.directory, name, limit=1) if ref == name), None)
 
     def among(self, refs: Iterable[str]) -> dict[str, str]:
-        """Return those of the refs that are here, with their values."""
-        found = ((ref, self.get(ref)) for ref in refs)
-        return {ref: cid for ref, cid in found if cid is not None}
+        """Return the values of those refs that are in the archive repository."""
+        values = ((ref, self.get(ref)) for ref in refs)
+        return {ref: cid for ref, cid in values if cid is not None}
 
     def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
         return read_packed(self.directory, prefix, after, limit)
@@ -113,13 +114,14 @@ def sync_directory(path: str) -> None:
         os.close(handle)
 
 
-MANY = 20
-"""From this many packs on they are joined."""
+FEW = 4
+"""Number of small packs that stay; more are joined: git looks for an object in one pack after the other."""
 _MARK = "clia: objects of clia/archive.git, collected by "
 _COLLECTOR = re.compile(rf"{_MARK}([0-9a-f]{{40}})")
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _PARTS = (".pack", ".rev", ".idx")  # git looks for the index
 _COMMIT = 1
+_INDEX_HEADER, _INDEX_ENTRY = 1072, 28  # bytes
 
 
 class KeptPacks:
@@ -133,33 +135,46 @@ class KeptPacks:
         self._drafts = os.path.join(handle.common_dir, "clia", "packs")
 
     def bases(self, tips: Iterable[str], people: Iterable[str], before: Iterable[str]) -> list[str]:
-        """Return the commits of people that tips are based on, and those of before, without those that others contain."""
+        """Return the earlier bases and the commits of people that tips are based on, without those that another one contains."""
         tips = list(tips)
         lines = [*tips, *(f"^{cid}" for cid in people)]
         out = self._listed("rev-list", "--boundary", "--stdin", data=lines)
         own = {line for line in out if not line.startswith("-")}
-        found = {line[1:] for line in out if line.startswith("-")} | {tip for tip in tips if tip not in own} | set(before)
-        if len(found) > 1:  # a commit that another one contains is the parent of a commit in its history
-            lines = self._listed("rev-list", "--parents", "--stdin", data=sorted(found))
-            found -= {parent for line in lines for parent in line.split()[1:]}
-        return sorted(found)
+        bases = {line[1:] for line in out if line.startswith("-")} | {tip for tip in tips if tip not in own} | set(before)
+        if len(bases) > 1:  # a commit that another one contains is the parent of a commit in its history
+            lines = self._listed("rev-list", "--parents", "--stdin", data=sorted(bases))
+            bases -= {parent for line in lines for parent in line.split()[1:]}
+        return sorted(bases)
 
     def keep(self, tips: Sequence[str], bases: Sequence[str], by: Stamp) -> None:
-        """Pack what tips reach and bases do not, unless it is in a marked pack already."""
+        """Pack the objects that tips reach and bases do not reach, unless a marked pack has them already."""
         collector = self._collector(tips, by)
         words = ("--revs", "--honor-pack-keep")
         self._install(self._packed(words, [collector, *tips, *(f"^{cid}" for cid in bases)]), collector)
 
-    def join(self, tips: Sequence[str], by: Stamp) -> None:
-        """Replace many packs by one."""
-        if len(self._marked()) >= MANY:
-            self._replace(tips, by, frozenset())
+    def join(self, tips: Sequence[str], by: Stamp, *, whole: int = 0) -> None:
+        """Join the small packs if there are many. A pack with twice as many objects as all smaller ones together stays, so that
+        an object is rewritten only a few times.
+
+        ``whole``: join all packs if they have at most that number of objects.
+        """
+        small, few, objects = 0, FEW, 0
+        stems = sorted(self._marked(), key=_objects)
+        for number, size in enumerate(map(_objects, stems), 1):
+            small = number if size < 2 * objects else small
+            objects += size
+        if objects <= whole:
+            small, few = len(stems), 1
+        if small > few:
+            old = stems[:small]
+            parents = {str(parent) for cid in self._collectors(old) for parent in self._parents(cid)}
+            self._replace(old, [tip for tip in tips if tip in parents], by, frozenset())
 
     def drop(self, cids: Iterable[str], tips: Sequence[str], by: Stamp) -> None:
-        """Remove objects, which nothing reaches, from the packs that have them."""
+        """Remove unreachable objects from the packs that have them."""
         gone = frozenset(cids)
         if any(gone & self._contents(stem) for stem in self._marked()):
-            self._replace(tips, by, gone)
+            self._replace(self._marked(), tips, by, gone)
 
     def release(self) -> None:
         """Remove the marks: from now on git cleans up these packs like others."""
@@ -167,7 +182,7 @@ class KeptPacks:
             os.unlink(f"{stem}.keep")
 
     def sweep(self) -> None:
-        """Remove what killed processes left."""
+        """Remove the drafts of killed processes."""
         for name in _names(self._drafts):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._drafts, name))
@@ -175,11 +190,10 @@ class KeptPacks:
             if not os.path.exists(f"{stem}.pack"):
                 os.unlink(f"{stem}.keep")
 
-    def _replace(self, tips: Sequence[str], by: Stamp, gone: frozenset[str]) -> None:
-        old = self._marked()
-        collectors = {cid for stem in old for cid in _COLLECTOR.findall(_text(f"{stem}.keep"))}
+    def _replace(self, old: Sequence[str], tips: Sequence[str], by: Stamp, gone: frozenset[str]) -> None:
+        """Replace packs by one without some objects, whose collector has these tips."""
         collector = self._collector(tips, by)
-        cids = frozenset[str]().union(*map(self._contents, old)) - gone - collectors
+        cids = frozenset[str]().union(*map(self._contents, old)) - gone - self._collectors(old)
         new = self._install(self._packed((), [*sorted(cids), collector]), collector)
         self._reached("packs-joined")
         with suppress(FileNotFoundError):
@@ -189,12 +203,20 @@ class KeptPacks:
                 with suppress(FileNotFoundError):
                     os.unlink(stem + end)
 
+    def _collectors(self, stems: Iterable[str]) -> set[str]:
+        return {cid for stem in stems for cid in _COLLECTOR.findall(_text(f"{stem}.keep"))}
+
+    def _parents(self, cid: str) -> Sequence[object]:
+        return getattr(self._handle.repo.get(cid), "parent_ids", ())
+
     def _collector(self, tips: Sequence[str], by: Stamp) -> str:
         parents = "".join(f"parent {tip}\n" for tip in sorted(set(tips)))
         stamp = f"{by.name} <{by.email}> {by.at} +0000"
         text = f"tree {_EMPTY_TREE}\n{parents}author {stamp}\ncommitter {stamp}\n\nRefs of clia/archive.git\n"
-        self._handle.repo.write(2, b"")  # the empty tree
-        return str(self._handle.repo.write(_COMMIT, text.encode("utf-8")))
+        tree = self._handle.repo.write(2, b"")  # the empty tree
+        collector = self._handle.repo.write(_COMMIT, text.encode("utf-8"))
+        self._handle.share(tree, collector)
+        return str(collector)
 
     def _packed(self, words: Sequence[str], lines: Sequence[str]) -> str:
         """Write a pack beside the repository; return its path without an ending."""
@@ -210,6 +232,7 @@ class KeptPacks:
             file.write(f"{_MARK}{collector}\n")
             file.flush()
             os.fsync(file.fileno())
+        self._handle.sharing.apply(f"{stem}.keep")
         self._reached("pack-marked")
         for end in _PARTS:
             if os.path.exists(draft + end):
@@ -250,3 +273,11 @@ def _text(path: str) -> str:
             return file.read()
     except FileNotFoundError:
         return ""
+
+
+def _objects(stem: str) -> int:
+    """The number of objects in a pack, by the size of its index."""
+    try:
+        return (os.path.getsize(f"{stem}.idx") - _INDEX_HEADER) // _INDEX_ENTRY
+    except FileNotFoundError:
+        return 0

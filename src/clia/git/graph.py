@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import os
 import threading
+from contextlib import suppress
 
-from clia.errors import NoSuchObject, UnsafePath
+from clia.errors import GitError, NoSuchObject, UnsafePath
 from clia.git.libgit2 import reading, tried_again, writing
 from clia.git.objects import as_commit
 from clia.git.records import PathConflict, TreeEntry, TreeMerge
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from clia.git.objects import GitObjects
     from clia.git.records import Commit
 
+UNION, THEIRS = "UNION", "THEIRS"
+"""Which lines stay in a conflict."""
 _AHEAD = 100
 """Extra commits to read: clocks differ, and a child may be dated before its parent."""
 
@@ -105,40 +108,45 @@ class GitGraph:
             for commit in walker:
                 yield as_commit(commit)
 
-    def newest(self, starts: Iterable[str], limit: int) -> list[Commit]:
+    def newest(self, starts: Iterable[str], limit: int, *, lenient: bool = False) -> list[Commit]:
         """Return the first commits of such a walk, reading only about as many: by date, and no parent before its child.
 
-        If clocks were far apart, a commit may be missing that the whole walk would have here.
+        If clocks were far apart, a commit may be missing that the whole walk would have here. ``lenient``: commits that
+        cannot be read are left out, with what only they lead to.
         """
         import pygit2
 
         # libgit2 would read all of the history before it sorts.
         repo = self._handle.repo
         queue: list[tuple[int, int, pygit2.Commit]] = []
-        queued: set[str | pygit2.Oid] = set()
+        queued: set[pygit2.Oid] = set()
         commits: list[Commit] = []
+        skipped = (NoSuchObject, GitError) if lenient else ()
 
-        def add(cid: str | pygit2.Oid) -> None:
+        def add(cid: pygit2.Oid) -> None:
             if cid not in queued:
                 queued.add(cid)
-                commit = repo[cid].peel(pygit2.Commit)
-                heapq.heappush(queue, (-commit.commit_time, len(queued), commit))
+                with suppress(*skipped), reading(str(cid)):
+                    commit = repo[cid].peel(pygit2.Commit)
+                    heapq.heappush(queue, (-commit.commit_time, len(queued), commit))
 
         for start in starts:
-            with reading(start):
+            with suppress(*skipped), reading(start):
                 add(repo[start].id)
-        with reading("a commit of this history"):
-            while queue and len(commits) < limit + _AHEAD:
-                commit = heapq.heappop(queue)[2]
-                commits.append(as_commit(commit))
-                for parent in commit.parent_ids:
-                    add(parent)
+        while queue and len(commits) < limit + _AHEAD:
+            commit = heapq.heappop(queue)[2]
+            commits.append(as_commit(commit))
+            for parent in commit.parent_ids:
+                add(parent)
         return _children_first(commits)[:limit]
 
     @tried_again
     def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
         """Merge three ways, from the commits' own merge base or from another commit."""
         repo = self._handle.repo
+        if self._handle.is_partial():
+            commits = [ours, theirs, base or self.merge_base(ours, theirs)]
+            self._objects.require_files(*(self._objects.commit(cid).tree for cid in commits if cid is not None))
         with reading(f"{ours} or {theirs}"):
             if base is None:
                 index = repo.merge_commits(ours, theirs)
@@ -151,24 +159,32 @@ class GitGraph:
             if index.conflicts is not None:
                 del index.conflicts[path]  # a rename leaves stages under several paths
         with writing("the merged tree"):
-            return TreeMerge(str(index.write_tree(repo)), conflicts)
+            return TreeMerge(self._written(index), conflicts)
+
+    def _written(self, index: pygit2.Index) -> str:
+        """Write the tree of an index; return its id."""
+        tree = str(index.write_tree(self._handle.repo))
+        if self._handle.sharing.bits:
+            self._handle.share(tree, *self._objects.below(tree))  # libgit2 does not tell which of them are new
+        return tree
 
     @tried_again
-    def apply(self, base: str, theirs: str, ours: str) -> tuple[str, bool]:
+    def apply(self, base: str, theirs: str, ours: str, *, favor: str = UNION) -> tuple[str, bool]:
         """Apply the change from one tree to another to a third one; return the tree, and whether there were no conflicts.
 
-        Where lines conflict, both sides stay; where files do, theirs do.
+        Where lines conflict, both sides stay, or theirs (``favor``); where files do, theirs do.
         """
         if ours in (base, theirs):
             return theirs, True
         import pygit2.enums
 
+        self._objects.require_files(base, theirs, ours)
         repo = self._handle.repo
         with reading("a tree"):
             index = repo.merge_trees(base, ours, theirs)
             is_clean = not index.conflicts
             if not is_clean:
-                index = repo.merge_trees(base, ours, theirs, favor=pygit2.enums.MergeFavor.UNION)
+                index = repo.merge_trees(base, ours, theirs, favor=pygit2.enums.MergeFavor[favor])
         wanted: dict[str, TreeEntry | None] = {}
         for sides in list(index.conflicts or ()):
             for path in {str(side.path) for side in sides if side is not None}:
@@ -176,7 +192,7 @@ class GitGraph:
                 if index.conflicts is not None:
                     del index.conflicts[path]
         with writing("the merged tree"):
-            tree = str(index.write_tree(repo))
+            tree = self._written(index)
         changes = {path: entry for path, entry in wanted.items() if entry != self._objects.entry(tree, path)}
         try:
             return self._objects.update_tree(tree, changes) if changes else tree, is_clean

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import wraps
 
 from clia.errors import CliaError, GitError, NoSuchObject, NotFound, UnsupportedFormat
-from clia.git import worktree_links
 from clia.git.sharing import SETTING, parse
 
 TYPE_CHECKING = False
@@ -64,6 +63,13 @@ class GitHandle:
             opened = (os.getpid(), _open(self.path))
             self._local.repo = opened
         return opened[1]
+
+    def share(self, *cids: object) -> None:
+        """Give objects that libgit2 has written the permissions of a shared repository, which it ignores."""
+        for cid in map(str, cids) if self.sharing.bits else ():
+            folder = os.path.join(self.common_dir, "objects", cid[:2])
+            self.sharing.apply(folder)
+            self.sharing.apply(os.path.join(folder, cid[2:]))
 
     def is_partial(self) -> bool:
         """Return whether objects may be missing on purpose."""
@@ -132,7 +138,9 @@ def _refusal(path: str, reason: str) -> CliaError:
         message = f"{path}: the reftable format is not supported yet (libgit2: {reason})"
         hints = ["git refs migrate --ref-format=files"]
         return UnsupportedFormat(message, code="unsupported-ref-format", hints=hints, fields=fields)
-    if "not found" in reason and (named := worktree_links.git_dir_of(path)) is not None and not os.path.isdir(named):
+    from clia.git.worktree_links import git_dir_of
+
+    if "not found" in reason and (named := git_dir_of(path)) is not None and not os.path.isdir(named):
         message = f"{path} is a worktree of a missing repository: {named} does not exist"
         hints = [f"run in the repository, if it was moved: git worktree repair {path}"]
         return NotFound(message, code="broken-worktree", hints=hints, fields=fields)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clia.git.libgit2 import GitHandle
 
-_SIMILARITY = 30
+RENAME_SIMILARITY = 30
 """Percentage from which a file counts as renamed. Git's default is 50, which misses a small file that was moved and edited."""
 _RENAME_LIMIT = 400
 """Number of added and removed files beyond which renames are not searched for."""
@@ -114,7 +114,7 @@ class GitLineDiffs:
         statuses = [delta.status for delta in diff.deltas]
         moved = statuses.count(DeltaStatus.ADDED), statuses.count(DeltaStatus.DELETED)
         if old is not None and all(moved) and sum(moved) <= _RENAME_LIMIT:
-            diff.find_similar(DiffFind.FIND_RENAMES, rename_threshold=_SIMILARITY)
+            diff.find_similar(DiffFind.FIND_RENAMES, rename_threshold=RENAME_SIMILARITY)
         files: dict[str, tuple[str, PreviousFile]] = {}
         for delta in diff.deltas:
             after, before = delta.new_file, delta.old_file

@@ -1,10 +1,10 @@
 """Lock files as git uses them (``<file>.lock``), with a proof of who made them.
 
 Invariant: clia breaks a lock only if it made it and the process that did is dead. The age of a lock proves nothing: its owner may
-be stopped, and would overwrite or remove what others wrote meanwhile. So a lock of clia's is a second name (hard link) of a file in
-``clia/ref-locks``, created before the lock. The name of that file has the process id, boot id and host of its owner, who keeps it
-locked with ``flock``: the kernel releases that at death, also in another container. A lock of another boot is broken only on
-the same host and on a local file system.
+be stopped, and would later overwrite or remove what others wrote meanwhile. So each lock of clia's is a second name (hard link) of
+a file in ``clia/ref-locks`` that was created before the lock. The name of that file has the process id, boot id and host of its
+owner, who keeps it locked with ``flock``: the kernel releases that at death, also in another container. A lock of another boot is
+broken only on the same host and on a local file system.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class LockFiles:
 
     @contextmanager
     def hold(self, path: str, data: bytes = b"", *, durable: bool = False) -> Iterator[HeldLock]:
-        """Hold a lock file with some content; ``FileExistsError`` if it exists, ``CannotProve`` without hard links."""
+        """Hold a lock file with some content; ``FileExistsError`` if another process holds it, ``CannotProve`` without hard links.
+
+        A lock that a dead process of clia left is removed.
+        """
         if not self._swept:
             self._swept = True
             self._sweep()
@@ -80,7 +83,7 @@ class LockFiles:
         try:
             lock.write(data, durable=durable and bool(data))
             try:
-                os.link(file, path)
+                self._link(file, path)
             except OSError as err:
                 raise CannotProve(err.errno, err.strerror) if err.errno in _NO_LINKS else _named(err, path) from None
             held = True
@@ -93,6 +96,14 @@ class LockFiles:
             fcntl.flock(handle, fcntl.LOCK_UN)  # a forked child may have it open too
             os.close(handle)
 
+    def _link(self, file: str, path: str) -> None:
+        try:
+            os.link(file, path)
+        except FileExistsError:
+            if not self.break_if_dead(path):
+                raise
+            os.link(file, path)
+
     def create(self) -> tuple[int, str]:
         """Create and lock a file that names this process; for a lock it gets a second name."""
         name = f"{os.getpid()}@{_boot_id()}@{_host()}@{secrets.token_hex(6)}"
@@ -101,7 +112,7 @@ class LockFiles:
         try:
             handle = os.open(file, flags, 0o666)
         except FileNotFoundError:
-            _make_folder(self._folder)
+            self._make_folder()
             handle = os.open(file, flags, 0o666)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -151,7 +162,7 @@ class LockFiles:
         return next((owner for owner in owners if owner is not None), None)
 
     def describe(self, path: str) -> str:
-        """Say who holds a lock and since when, as far as it is known."""
+        """Return who holds a lock, and since when, as far as this is known."""
         try:
             age = f"{max(0, round(time.time() - os.stat(path).st_mtime))} s old"
         except OSError:
@@ -167,8 +178,15 @@ class LockFiles:
     def _is_dead(self, owner: LockOwner) -> bool:
         if owner.boot != _boot_id() and not (owner.host == _host() and _is_local(self._folder)):
             return False
-        # Where the system has no boot id, the host must do.
+        # Without a boot id, compare the host only.
         return (owner.boot != _UNKNOWN or owner.host == _host()) and _is_unlocked(owner.file)
+
+    def _make_folder(self) -> None:
+        # Private, like everything below ``clia``, unless the repository is shared.
+        for path in (os.path.dirname(self._folder), self._folder):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+                self._sharing.apply(path)
 
     def _sweep(self) -> None:
         """Remove files that dead processes left without a lock."""
@@ -181,13 +199,6 @@ class LockFiles:
         """Return the files of dead processes."""
         owners = map(_parse, _entries(self._folder))
         return [owner.file for owner in owners if owner is not None and self._is_dead(owner)]
-
-
-def _make_folder(folder: str) -> None:
-    # Private, like everything below ``clia``.
-    for path in (os.path.dirname(folder), folder):
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
 
 
 def _named(err: OSError, path: str) -> OSError:
@@ -215,7 +226,7 @@ def _inode(path: str) -> tuple[int, int] | None:
 
 
 def _is_unlocked(file: str) -> bool:
-    """Return whether no process holds the file; False if that cannot be found out."""
+    """Return whether no process holds the file; False if this is unknown."""
     try:
         handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     except OSError:

@@ -7,6 +7,8 @@ never has a file and a folder with the same name, nor a mode that git does not h
 from __future__ import annotations
 
 import hashlib
+import re
+from typing import cast
 
 from clia.errors import Ambiguous, NoSuchObject, NotFound, UnsafePath
 from clia.git.libgit2 import NOT_WRITTEN, message_of, reading, tried_again, writing
@@ -15,7 +17,7 @@ from clia.values.paths import clash
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     import pygit2
 
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     # A folder's changes by name: an entry set, an entry removed (None), or changes in a subfolder.
     Changes = dict[str, "Change | Changes"]
 
+_SIGNATURE = "gpgsig"
 _KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+_ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
+"""An entry in the data of a tree: mode, name and id."""
 
 
 class GitObjects:
@@ -36,8 +41,13 @@ class GitObjects:
         self._handle = handle
         self._command = command
         config = handle.repo.config
-        self._signs = "commit.gpgsign" in config and config.get_bool("commit.gpgsign")
+        self.signed_by_git = "commit.gpgsign" in config and config.get_bool("commit.gpgsign")
+        """Whether the repository's owner lets git sign commits."""
+        self.sign: Callable[[bytes], str | None] = lambda _: None
+        """Signs a commit's bytes for the space; None: the space does not sign."""
         self._folds_case = "core.ignorecase" in config and config.get_bool("core.ignorecase")
+        self.fetch: Callable[[set[str]], None] = lambda _: None
+        """Fetches objects that a partial clone lacks, in one step; those that cannot be fetched stay missing."""
 
     def kind(self, cid: str) -> str | None:
         """Return ``blob``, ``tree``, ``commit`` or ``tag``, or None if there is no such object."""
@@ -81,10 +91,34 @@ class GitObjects:
                 raise NoSuchObject(f"object {cid} is a {_KINDS[kind]}, not a blob", fields={"cid": cid})
             return bytes(data)
 
+    def require(self, ids: Iterable[str]) -> None:
+        """Fetch those of the objects that a partial clone lacks; an error if they cannot be fetched."""
+        if not self._handle.is_partial():
+            return
+        missing = {cid for cid in ids if cid not in self._handle.repo}
+        if missing:
+            self.fetch(missing)
+        missing = {cid for cid in missing if cid not in self._handle.repo}
+        if missing:
+            count = "1 object is" if len(missing) == 1 else f"{len(missing)} objects are"
+            hints = ["make its remote available, or fetch all objects: git fetch --refetch --no-filter"]
+            message = f"{count} missing in this partial clone and cannot be fetched now"
+            raise NoSuchObject(message, code="not-fetched", hints=hints, fields={"cids": sorted(missing)[:10]})
+
+    def require_files(self, *trees: str) -> None:
+        """Fetch the files of trees that a partial clone lacks."""
+        if self._handle.is_partial():
+            self.require(trees)
+            self.require(entry.cid for tree in trees for entry in self.entries(tree).values() if entry.mode != SUBMODULE)
+
     @tried_again
     def write_blob(self, data: bytes) -> str:
         with writing("a file's content"):
-            return str(self._handle.repo.create_blob(data))
+            return self._written(self._handle.repo.create_blob(data))
+
+    def _written(self, oid: pygit2.Oid) -> str:
+        self._handle.share(oid)
+        return str(oid)
 
     def blob_id(self, data: bytes) -> str:
         """Return the id that a blob with this data would have. Nothing is written."""
@@ -101,18 +135,33 @@ class GitObjects:
 
     @tried_again
     def write_commit(self, tree: str, parents: Sequence[str], author: Stamp, committer: Stamp, message: str) -> str:
-        """Write a commit, signed if the repository's owner signs commits."""
-        if self._signs:
-            return self._write_signed(tree, parents, author, committer, message)
+        """Write a commit, signed if the space or the repository's owner signs commits."""
         import pygit2
 
         with writing("a commit"):
             by, committed_by = (pygit2.Signature(stamp.name, stamp.email, stamp.at, 0) for stamp in (author, committer))
-            parent_ids = [pygit2.Oid(hex=parent) for parent in parents]
-            oid = self._handle.repo.create_commit(None, by, committed_by, message, pygit2.Oid(hex=tree), parent_ids)
+            parent_ids: list[str | pygit2.Oid] = [pygit2.Oid(hex=parent) for parent in parents]
+            repo = self._handle.repo
+            # The type stubs are wrong: it returns text.
+            content = cast("str", repo.create_commit_string(by, committed_by, message, pygit2.Oid(hex=tree), parent_ids))
+            signature = self.sign(content.encode("utf-8"))
+            if signature is not None:
+                oid = repo.create_commit_with_signature(content, signature, _SIGNATURE)
+            elif self.signed_by_git:
+                return self._write_signed(tree, parents, author, committer, message)
+            else:
+                oid = repo.create_commit(None, by, committed_by, message, pygit2.Oid(hex=tree), parent_ids)
             if oid not in self._handle.repo:  # libgit2 1.9 does not report that it could not write a commit
                 raise OSError(NOT_WRITTEN)
-            return str(oid)
+            return self._written(oid)
+
+    def raw(self, cid: str) -> bytes:
+        """The bytes of a commit, as they are stored."""
+        with reading(cid):
+            kind, data = self._handle.repo.read(cid)
+        if _KINDS[kind] != "commit":
+            raise NoSuchObject(f"object {cid} is a {_KINDS[kind]}, not a commit", fields={"cid": cid})
+        return bytes(data)
 
     def _write_signed(self, tree: str, parents: Sequence[str], author: Stamp, committer: Stamp, message: str) -> str:
         """Let the git command sign, with the program and key that its owner configured."""
@@ -141,16 +190,20 @@ class GitObjects:
 
     def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
         """Yield the name and entry of everything directly in a tree."""
-        with reading(tree):
-            kind, data = self._handle.repo.read(tree)
-        if _KINDS[kind] != "tree":
-            raise NoSuchObject(f"object {tree} is a {_KINDS[kind]}, not a tree", fields={"cid": tree})
+        data = self._tree_data(tree)
         at = 0
         while at < len(data):
             space, end = data.index(b" ", at), data.index(b"\0", at)
             name = data[space + 1 : end].decode("utf-8", "surrogateescape")
             yield name, TreeEntry(int(data[at:space], 8), data[end + 1 : end + 21].hex())
             at = end + 21
+
+    def _tree_data(self, tree: str) -> bytes:
+        with reading(tree):
+            kind, data = self._handle.repo.read(tree)
+        if _KINDS[kind] != "tree":
+            raise NoSuchObject(f"object {tree} is a {_KINDS[kind]}, not a tree", fields={"cid": tree})
+        return data
 
     def below(self, tree: str, known_trees: Container[str] = ()) -> set[str]:
         """Return the ids of a tree and of everything below it, without the content of ``known_trees``."""
@@ -163,6 +216,21 @@ class GitObjects:
                     ids.add(entry.cid)
         return ids
 
+    def differ_in(self, names: Container[str], before: str, after: str) -> bool:
+        """Return whether two trees differ in something of these names (in lower case), in a link or in a submodule."""
+        queue: list[tuple[str | None, str | None]] = [(before, after)] if before != after else []
+        while queue:
+            sides = [set(_ENTRY.findall(b"" if tree is None else self._tree_data(tree))) for tree in queue.pop()]
+            folders: dict[bytes, list[str | None]] = {}
+            for side, other in ((0, 1), (1, 0)):
+                for mode, name, cid in sides[side] - sides[other]:
+                    if name.decode("utf-8", "surrogateescape").casefold() in names or int(mode, 8) in (LINK, SUBMODULE):
+                        return True
+                    if int(mode, 8) == FOLDER:
+                        folders.setdefault(name, [None, None])[side] = cid.hex()
+            queue += [(folder[0], folder[1]) for folder in folders.values()]
+        return False
+
     @tried_again
     def with_entries(self, base: pygit2.Tree | str | None, entries: Mapping[str, TreeEntry]) -> str:
         """Return the id of a tree, or of a new one, with some entries set directly in it."""
@@ -170,7 +238,7 @@ class GitObjects:
             builder = self._handle.repo.TreeBuilder(base) if base is not None else self._handle.repo.TreeBuilder()
             for name, entry in entries.items():
                 builder.insert(name, entry.cid, entry.mode)
-            return str(builder.write())
+            return self._written(builder.write())
 
     def entry(self, tree: str, path: str) -> TreeEntry | None:
         import pygit2
@@ -201,7 +269,7 @@ class GitObjects:
                 oid = self._build(base, _nested(changes), "")
             except RecursionError:
                 raise UnsafePath("a path has too many folders") from None
-            return str(oid or self._handle.repo.TreeBuilder().write())
+            return str(oid) if oid is not None else self._written(self._handle.repo.TreeBuilder().write())
 
     def _build(self, base: pygit2.Tree | None, changes: Changes, prefix: str) -> pygit2.Oid | None:
         """Write a folder with its changes; return None if nothing is left in it."""
@@ -220,6 +288,8 @@ class GitObjects:
             else:
                 builder.remove(name)
         oid = builder.write() if len(builder) else None
+        if oid is not None:
+            self._handle.share(oid)
         if self._folds_case and oid is not None:
             _check_case(repo[oid], prefix)  # type: ignore[arg-type]  # it is the tree just written
         return oid
@@ -261,13 +331,12 @@ def as_commit(commit: pygit2.Commit) -> Commit:
         message = raw.decode(commit.message_encoding or "utf-8", "replace")
     except (LookupError, ValueError):
         message = raw.decode("utf-8", "replace")
-    parents = tuple(str(parent) for parent in commit.parent_ids)
+    parents = tuple(map(str, commit.parent_ids))
     return Commit(str(commit.id), str(commit.tree_id), parents, _stamp(commit.author), _stamp(commit.committer), message)
 
 
 def _stamp(signature: pygit2.Signature) -> Stamp:
-    name, email = (raw.decode("utf-8", "replace") for raw in (signature.raw_name, signature.raw_email))
-    return Stamp(name, email, signature.time)
+    return Stamp(signature.raw_name.decode("utf-8", "replace"), signature.raw_email.decode("utf-8", "replace"), signature.time)
 
 
 def _nothing_at(path: str) -> NotFound:

@@ -1,4 +1,4 @@
-"""Blame, diffs, remotes and maintenance through the git command.
+"""Snapshots of directories, blame, diffs, remotes and maintenance through the git command.
 
 Invariant: results depend on the objects alone, not on the user's diff settings. A fetch writes only the refs that its rules
 name, all or none, and prunes nothing; a push forces nothing. Objects are removed only by ``drop_objects`` and when git's grace
@@ -11,10 +11,12 @@ import os
 import re
 from contextlib import suppress
 
-from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
-from clia.git.command import without_credentials
-from clia.git.records import FileChange, LineOrigin, Pushed
-from clia.git.worktrees import GitWorktrees
+from clia.errors import Conflict, FileError, GitError, InvalidInput, NotFound
+from clia.git import worktree_links
+from clia.git.command import unreachable, without_credentials
+from clia.git.libgit2 import find_repository
+from clia.git.records import FileChange, LineOrigin
+from clia.git.worktrees import PRIVATE, GitWorktrees
 from clia.values.paths import printable
 
 TYPE_CHECKING = False
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
     from clia.git.archive import RefArchive
     from clia.git.command import GitResult
+    from clia.git.lock_files import LockFiles
+    from clia.git.records import Pushed
+    from clia.git.staging import StagedFiles, StagingRules
 
 _ID = re.compile(r"[0-9a-f]{40}")
 # With --strict, a "warning" is only a remark, such as a link in place of a file.
@@ -36,8 +41,9 @@ LARGE_REPOSITORY = 1_000_000
 """Number of packed objects beyond which git gc takes too long: it reads all of them (half an hour for 3 million).
 
 Each has 28 bytes in an index."""
-LOOSE_PER_FOLDER = 8
-"""Loose objects in one of 256 folders from which they are packed; git starts a gc at 27."""
+MANY_LOOSE = 32
+"""Loose objects from which they are packed: git opens a file for each that it reads, and starts a gc at about 6,700."""
+_FAN_OUT = 2  # hexadecimal digits of a directory of loose objects
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _PLAIN = (
     *("--literal-pathspecs", "-c", f"core.attributesFile={os.devnull}", "-c", "diff.algorithm=default"),
@@ -52,25 +58,83 @@ _DIFF = (
 _ESCAPED = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _AT_ONCE = 1000  # commits whose patches are in memory together
-_STATES = {"*": "new", " ": "moved", "=": "same", "!": "refused"}
-_SUMMARY = re.compile(r"\[(?P<what>[^\]]*)\](?: \((?P<reason>.*)\))?")
-_REF = re.compile(r"refs/[^\s:*?\[\\^~]+")
 _FETCH = (
     *("fetch", "--no-tags", "--no-prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head", "--atomic"),
     "--refmap=",  # otherwise git also applies the remote's own rules
 )
-_PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
+_STREAM = ("-c", "core.bigFileThreshold=32m")  # larger files are not loaded into memory
+# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
+_ADD = (*_STREAM, "-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
 class GitPorcelain(GitWorktrees):
-    """What the git command does on one repository. The user's HEAD, index and files change only where a method states it."""
+    """Operations of the git command on one repository. The user's HEAD, index and files change only where a method states it."""
 
     @property
     def _archive(self) -> RefArchive:
         from clia.git.archive import RefArchive
+
+        return RefArchive(self._handle, self._locks)
+
+    @property
+    def _locks(self) -> LockFiles:
         from clia.git.lock_files import LockFiles
 
-        return RefArchive(self._handle, LockFiles(self._handle.common_dir, self._handle.sharing))
+        return LockFiles(self._handle.common_dir, self._handle.sharing)
+
+    def snapshot(self, directory: str, tree: str) -> str:
+        """Return the tree of a directory's files as ``git add -A`` would stage them over ``tree``. No index is changed."""
+        place, admin = self._place_to_stage(directory)
+        with self._private_index(place, admin) as variables:
+            if not os.path.exists(variables["GIT_INDEX_FILE"]):
+                self._command.run(*PRIVATE, "read-tree", tree, cwd=place, variables=variables)
+            self._command.run(*PRIVATE, *_ADD, *self._excluded(place), cwd=place, variables=variables)
+            provided = [path for path in self.prepared(place).paths if not self._is_in(tree, path)]
+            if provided:  # the program may have staged them
+                words = (*PRIVATE, "--literal-pathspecs", "rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--")
+                self._command.run(*words, *provided, cwd=place, variables=variables)
+            return self._command.run(*PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
+
+    def staged(self, directory: str, tree: str, rules: StagingRules) -> StagedFiles:
+        """As ``snapshot``, but only with files that the rules accept."""
+        from clia.git.objects import GitObjects  # only for what programs changed
+        from clia.git.staging import DirectoryPlace, DirectoryStaging
+
+        place, admin = self._place_to_stage(directory)
+        with self._private_index(place, admin) as variables:
+            inside = DirectoryPlace(place, variables, self._nested(place), self.prepared(place).paths)
+            objects = GitObjects(self._handle, self._command)
+            return DirectoryStaging(self._handle, objects, self._command, inside, rules).stage(tree, lambda: self.head_of(place))
+
+    def _place_to_stage(self, directory: str) -> tuple[str, str | None]:
+        """Return a directory and its git directory; an error if it is not the top of a worktree."""
+        place = os.path.abspath(directory)
+        if not os.path.isdir(place):
+            raise FileError(f"{place} is not a directory", fields={"path": place, "reason": "not a directory"})
+        admin = self._admin_of(place)
+        above = find_repository(place)
+        inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
+        if inside or os.path.realpath(place) == self._handle.common_dir:
+            hints = ["name the directory that holds the worktree's .git"]
+            message = f"{place} is not the top of a worktree"
+            raise InvalidInput(message, code="not-a-worktree-top", hints=hints, fields={"path": place})
+        return place, admin
+
+    def _is_in(self, tree: str, path: str) -> bool:
+        return bool(self._command.run("--literal-pathspecs", "ls-tree", "-z", tree, "--", path))
+
+    def _excluded(self, place: str) -> list[str]:
+        """Return pathspecs of what is not to be committed: worktrees inside the directory, and what was put into it."""
+        # Escaped, because `git add` fails if a pathspec starts with the literal name of an ignored file, even to exclude it.
+        escaped = [re.sub(r"[^/]", r"\\\g<0>", path) for path in (*self._nested(place), *self.prepared(place).paths)]
+        return [f":(exclude,top,glob){path}{end}" for path in escaped for end in ("", "/**")]
+
+    def _nested(self, place: str) -> list[str]:
+        """Return the paths of the worktrees inside a directory."""
+        top = os.path.realpath(place) + "/"
+        pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
+        paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
+        return [path.removeprefix(top) for path in sorted(paths) if path.startswith(top)]
 
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:
         """Return the complaints of ``git fsck --strict``."""
@@ -104,12 +168,13 @@ class GitPorcelain(GitWorktrees):
             return False
 
     def fetch_promised(self, commits: Sequence[str], others: Sequence[str]) -> None:
-        """Fetch the files that commits changed, and other objects, to a partial clone. What cannot be fetched stays missing."""
-        self._fetch_missing(self._trees(commits))
+        """Fetch the files that commits changed, and other objects, to a partial clone. Objects that cannot be fetched stay
+        missing."""
+        self.fetch_missing(self._trees(commits))
         words = ("diff-tree", "--stdin", "--root", "-r", "-m", "--raw", "--no-renames", "--no-abbrev")
         changes = self._command.attempt(*words, data="".join(f"{cid}\n" for cid in commits).encode("ascii")).out
         sides = [side for line in changes.split(b"\n") if line.startswith(b":") for side in _sides(line)]
-        self._fetch_missing({*others, *(cid for mode, cid in sides if mode.startswith("100"))})
+        self.fetch_missing({*others, *(cid for mode, cid in sides if mode.startswith("100"))})
 
     def _trees(self, commits: Sequence[str]) -> set[str]:
         """Return the trees of commits and of their parents."""
@@ -120,7 +185,8 @@ class GitPorcelain(GitWorktrees):
         ids = "".join(f"{cid}\n" for cid in dict.fromkeys(commits_and_parents)).encode("ascii")
         return set(self._command.attempt(*words, data=ids).out.decode("ascii").split()) if ids else set()
 
-    def _fetch_missing(self, ids: set[str]) -> None:
+    def fetch_missing(self, ids: set[str]) -> None:
+        """Fetch objects from the remotes that promised them. Those that cannot be fetched stay missing."""
         missing = "".join(f"{cid}\n" for cid in sorted(ids) if cid not in self._handle.repo)
         for remote in self.remotes() if missing else ():
             if self._settings_of(remote, "promisor"):
@@ -130,6 +196,7 @@ class GitPorcelain(GitWorktrees):
 
     def pack(self) -> None:
         """Pack objects and refs, with git's grace period for unreachable objects."""
+        self._locks.break_if_dead(os.path.join(self._handle.common_dir, "packed-refs.lock"))  # git cannot tell who made it
         self._command.run("pack-refs", "--all")
         index_bytes = 0
         for path in self._pack_indexes():
@@ -176,10 +243,16 @@ class GitPorcelain(GitWorktrees):
         self._command.run("prune-packed", "-q")
 
     def pack_loose(self) -> None:
-        """Pack loose objects, if they are many, so that git has no reason to start a ``gc`` in a person's commit."""
-        folder = self._objects_folder("17")  # ids are uniformly distributed; git gc --auto estimates like this
-        if os.path.isdir(folder) and len(os.listdir(folder)) >= LOOSE_PER_FOLDER and not self.is_partial():
+        """Pack loose objects, if they are many. Then git reads them faster, and starts no ``gc`` in a person's commit."""
+        if self._loose_objects() >= MANY_LOOSE and not self.is_partial():
             self._command.run("repack", "-d", "-l", "-q", "--geometric=2")
+
+    def _loose_objects(self) -> int:
+        number, folder = 0, self._objects_folder()
+        for name in os.listdir(folder):
+            with suppress(FileNotFoundError):  # git removes empty directories
+                number += len(os.listdir(os.path.join(folder, name))) if len(name) == _FAN_OUT else 0
+        return number
 
     def size(self) -> int:
         """Return the size of the repository's objects on disk, in bytes."""
@@ -270,8 +343,11 @@ class GitPorcelain(GitWorktrees):
         """Return the diff between two commits or trees; None is the empty tree."""
         return self._command.run(*_DIFF, "-p", "-M", old or _EMPTY_TREE, new, "--", *paths)
 
-    def changes(self, old: str | None, new: str, paths: Sequence[str] = ()) -> list[FileChange]:
-        out = self._command.run(*_DIFF, "-z", "-M", "--raw", "--numstat", old or _EMPTY_TREE, new, "--", *paths)
+    def changes(self, old: str | None, new: str, paths: Sequence[str] = (), *, copies: int = 0) -> list[FileChange]:
+        """Return the files that differ; ``copies``: percentage from which a file counts as renamed or copied."""
+        out = self._command.run(
+            *_DIFF, "-z", f"-C{copies}%" if copies else "-M", "--raw", "--numstat", old or _EMPTY_TREE, new, "--", *paths
+        )
         return _changes(iter([os.fsdecode(part) for part in out.split(b"\0")[:-1]]))
 
     def patch_ids(self, commits: Sequence[str]) -> dict[str, str]:
@@ -313,31 +389,18 @@ class GitPorcelain(GitWorktrees):
         if "[rejected]" in reason:
             message = f"nothing was fetched from {remote}: {reason}"
             raise Conflict(message, code="fetch-refused", fields={"remote": without_credentials(remote), "reason": reason})
-        raise _unreachable("fetch from", remote, reason)
+        raise unreachable("fetch from", remote, reason)
 
     def forget_fetched(self, refs: Mapping[str, str]) -> None:
         """Remove tracking refs that still have these values, all or none: another process may be fetching."""
         lines = "".join(f"delete {ref} {cid}\n" for ref, cid in refs.items())
         self._command.attempt("update-ref", "--stdin", data=lines.encode("utf-8"))
 
-    def push(self, remote: str, refs: Sequence[str]) -> list[Pushed]:
-        """Push all of the refs or none. Nothing is forced."""
-        for ref in refs:
-            if not _REF.fullmatch(ref):
-                raise InvalidInput(f"{ref!r} is not a full ref name", code="invalid-ref", fields={"ref": ref})
-        if not refs:
-            return []  # git would push what is configured
-        archived = self._archive.among(refs)  # by their ids, unless the main repository has them, too
-        sources = {ref: cid for ref, cid in archived.items() if self._handle.repo.references.get(ref) is None}
-        result = self._transfer(*_PUSH, "--", remote, *(f"{sources.get(ref, ref)}:{ref}" for ref in dict.fromkeys(refs)))
-        lines = result.out.decode("utf-8", "replace").splitlines()
-        results = {pushed.ref: pushed for pushed in map(_pushed, lines) if pushed}
-        if results:
-            return [results[ref] for ref in dict.fromkeys(refs) if ref in results]
-        reason = without_credentials(result.err)
-        if "does not match any" in reason:
-            raise NotFound(f"nothing was pushed: {reason}", code="no-such-ref", fields={"refs": list(refs), "reason": reason})
-        raise _unreachable("push to", remote, reason)
+    def push(self, remote: str, refs: Sequence[str], named: Callable[[str], str] = str) -> list[Pushed]:
+        """Push all of the refs or none, each to the name that ``named`` returns. Nothing is forced."""
+        from clia.git.pushing import RefPush  # few commands push
+
+        return RefPush(self._handle, self._command, self._archive).push(remote, refs, named)
 
     def _transfer(self, *words: str, data: bytes = b"") -> GitResult:
         # An address such as ../other.git is relative to the top of the worktree.
@@ -405,19 +468,3 @@ def _sides(line: bytes) -> list[tuple[str, str]]:
     """Parse a line of `--raw`: the mode and the blob of a file before and after."""
     old_mode, new_mode, old, new = line[1:].decode("utf-8", "replace").split()[:4]
     return [(old_mode, old), (new_mode, new)]
-
-
-def _pushed(line: str) -> Pushed | None:
-    """Parse a line of `git push --porcelain`; return None if it is not about a ref."""
-    parts = line.split("\t", 2)
-    if len(parts) != 3 or parts[0] not in _STATES:
-        return None
-    state = _STATES[parts[0]]
-    summary = _SUMMARY.match(parts[2])
-    reason = "" if summary is None or state != "refused" else summary["reason"] or summary["what"]
-    return Pushed(parts[1].partition(":")[2], state, reason)
-
-
-def _unreachable(doing: str, remote: str, reason: str) -> TransportError:
-    name = without_credentials(remote)
-    return TransportError(f"git could not {doing} {name}: {reason}", fields={"remote": name, "reason": reason})

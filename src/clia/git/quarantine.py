@@ -1,9 +1,9 @@
 """Fetch from another space into a quarantine repository.
 
-Invariant: a transfer writes into a repository that borrows our objects and has none of our refs. What stays in it passed git's
-check, is complete and within the limits, also when unpacked; the rest is removed before the next attempt. Our packs are never
-replaced. The only programs run are git and what its owner configured to reach servers. Inspecting a pack reads object headers
-and trees only, in time proportional to the pack: a small pack can unpack to a huge file or to 10**10 paths.
+Invariant: a transfer writes into a repository that borrows our objects and has none of our refs. The objects that stay in it passed
+git's check, are complete and within the limits, also when unpacked; others are removed before the next attempt. Our packs are never
+replaced. The only programs run are git and what its owner configured to reach servers. Inspecting a pack reads object headers and
+trees only, in time proportional to the pack: a small pack can unpack to a huge file or to 10**10 paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from clia.errors import Denied, TransportError
-from clia.git.command import GitCommand, GitResult, cut_at, run_limited, without_credentials
+from clia.git.command import GitCommand, GitResult, cut_at, refused_transport, run_limited, without_credentials
 from clia.git.graph import GitGraph
 from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     import pygit2
 
-PROTOCOLS = "file:git:http:https:ssh"
 _SETTINGS = {
     "protocol.version": "2",  # others serve ids only if configured
     "transfer.fsckObjects": "true",
@@ -245,7 +244,7 @@ class GitQuarantine:
         settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.known_prefix or _NO_REFS}
         if self._way.pass_ is not None:
             settings["http.extraHeader"] = f"Authorization: Bearer {self._way.pass_}"
-        env = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_ALLOW_PROTOCOL": PROTOCOLS, "GIT_NO_LAZY_FETCH": "1", **self._reaching}
+        env = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_NO_LAZY_FETCH": "1", **self._reaching}
         for number, (key, value) in enumerate(settings.items()):
             env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         command, environment = self._command.whole(*words)
@@ -256,6 +255,9 @@ class GitQuarantine:
         return run_limited(command, environment | env, self._ours.work_dir or self._ours.git_dir, limits, listed)
 
     def _unreachable(self, reason: str) -> TransportError:
+        refused = refused_transport(reason)
+        if refused is not None:
+            return refused
         reason, url = without_credentials(reason), without_credentials(self._way.url)
         if FORGE in url and _has_any(reason, _SHUT_OUT):
             return TransportError(

@@ -1,8 +1,8 @@
 """Records of the git package, and the interface of refs.
 
-Ids are full lower-case hex. Written objects are invisible until a ref moves, and a ref only moves from the value that the
-caller expects. What a call has acknowledged survives a power cut, unless the space was opened as not durable. Failures are
-``GitError``; a missing object is ``NoSuchObject`` or None, as each call says.
+Ids are full lower-case hex. Written objects are invisible until a ref moves, and a ref only moves from the value that the caller
+expects. Acknowledged changes survive a power cut, unless the space was opened as not durable. Failures are ``GitError``; a missing
+object is ``NoSuchObject`` or None, as each call says.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.git.reflogs import ReflogEntry
@@ -97,6 +98,9 @@ class Refs(Protocol):
         With ``after`` (a full name) and ``limit`` the cost depends on the result, not on the number of refs.
         """
 
+    def missing(self, prefix: str, names: set[str]) -> set[str]:
+        """Return for which of these names, which have no slash, there is no ref here. ``prefix`` ends with a slash."""
+
     def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         """Report which refs below some prefixes have moved since an earlier scan. Cheap, even with many refs."""
 
@@ -128,6 +132,25 @@ class Refs(Protocol):
         """Remove the ref's reflog."""
 
 
+class MoveObserver(Protocol):
+    """Keeps a log of the moves of refs."""
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Log the moves that are made inside together."""
+
+    def recover(self) -> None:
+        """Log the moves of processes that died before they did."""
+
+    def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
+        """A move is about to happen; returns a note for the calls below, or None if it is not logged."""
+
+    def cancel(self, note: str) -> None:
+        """The ref was not moved, because it has another value."""
+
+    def end(self, note: str) -> None:
+        """The ref was moved."""
+
+
 class LineOrigin(NamedTuple):
     """A line of a file, with the commit that it comes from and its number and path there."""
 
@@ -155,10 +178,11 @@ class Checkout(NamedTuple):
     directory: str
     own: str | None = None  # the program's own commit that the base stands for, if HEAD stayed on it
     pending: tuple[str, str] | None = None  # a commit that is being made on the base, and the HEAD that it stands for
+    moving: str | None = None  # the commit that its files are being brought to
 
 
 class Prepared(NamedTuple):
-    """What was put into an agent's worktree for its programs. It is never committed."""
+    """The files that were put into an agent's worktree for its programs. They are never committed."""
 
     paths: tuple[str, ...] = ()  # copied or linked paths
     done: tuple[str, ...] = ()  # those of them that are complete

@@ -40,7 +40,7 @@ class RefFiles:
         self.locks = LockFiles(handle.common_dir, handle.sharing)
 
     def path(self, name: str) -> str:
-        return os.path.join(self._common_dir, *name.split("/"))
+        return f"{self._common_dir}/{name}"
 
     def lock_path(self, name: str) -> str:
         return f"{self.path(name)}.lock"
@@ -52,7 +52,7 @@ class RefFiles:
         return self.locks.hold(path, f"{value}\n".encode("ascii") if value else b"", durable=self._handle.durable)
 
     def is_plain(self, name: str) -> bool:
-        """Return whether a ref is no symbolic one."""
+        """Return whether a ref is not symbolic."""
         try:
             with open(self.path(name), "rb") as file:
                 return not file.read(4).startswith(b"ref:")
@@ -81,7 +81,7 @@ class RefFiles:
         """
         packed = os.path.join(self._common_dir, PACKED)
         with self.locks.hold(f"{packed}.lock"):
-            self._unlink(os.path.join(self._common_dir, "logs", *name.split("/")))  # as git: no log without its ref
+            self._unlink(f"{self._common_dir}/logs/{name}")  # as git: no log without its ref
             remaining = _without(_content(packed), name)
             if remaining is not None:
                 self.locks.replace(packed, remaining, durable=self._handle.durable)
@@ -106,11 +106,11 @@ class RefFiles:
 
     def bring_log(self, logs: str, name: str) -> None:
         """Bring back the reflog of a ref that has none yet."""
-        if not os.path.exists(os.path.join(self._common_dir, "logs", *name.split("/"))):
+        if not os.path.exists(f"{self._common_dir}/logs/{name}"):
             self._move_log(logs, os.path.join(self._common_dir, "logs"), name)
 
     def _move_log(self, source: str, target: str, name: str) -> None:
-        path, new = (os.path.join(logs, *name.split("/")) for logs in (source, target))
+        path, new = (f"{logs}/{name}" for logs in (source, target))
         if os.path.isfile(path):
             self._handle.sharing.make_directory(os.path.dirname(new))
             with suppress(FileNotFoundError):
@@ -121,16 +121,23 @@ class RefFiles:
         packed = os.path.join(self._common_dir, PACKED)
         with self.locks.hold(f"{packed}.lock"):  # nobody removes a loose ref meanwhile
             loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._common_dir, prefix)}
-            content = edited(_content(packed), loose)
-            if not loose or content is None:
-                return 0
-            self.locks.replace(packed, content, durable=self._handle.durable)
-            self._sync(self._common_dir)
-        for name, cid in loose.items():
+            content = edited(_content(packed), loose) if loose else None
+            if content is not None:
+                self.locks.replace(packed, content, durable=self._handle.durable)
+                self._sync(self._common_dir)
+        for name, cid in loose.items() if content is not None else ():
             with suppress(OSError), self.locks.hold(self.lock_path(name)):  # not if it is being moved
                 if _content(self.path(name)) == f"{cid}\n".encode("ascii"):
                     os.unlink(self.path(name))
-        return len(loose)
+        self._remove_empty_directories(prefixes)
+        return len(loose) if content is not None else 0
+
+    def _remove_empty_directories(self, prefixes: Sequence[str]) -> None:
+        """Remove the empty directories below some prefixes: git lists each. A writer that needs one creates it again."""
+        for prefix in prefixes:
+            for directory, _, _ in os.walk(os.path.join(self._common_dir, *prefix.rstrip("/").split("/")), topdown=False):
+                with suppress(OSError):  # it has a ref
+                    os.rmdir(directory)
 
     def _unlink(self, path: str) -> None:
         with suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -138,25 +145,13 @@ class RefFiles:
             self._sync(os.path.dirname(path))
 
     def _log(self, name: str, line: bytes) -> None:
-        path = os.path.join(self._common_dir, "logs", *name.split("/"))
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-        creates = self._creates_log(name)
-        if not creates and not os.path.isfile(path):
+        path = f"{self._common_dir}/logs/{name}"
+        with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            _append(path, line)
             return
-        if creates:
+        if self._creates_log(name):
             self._handle.sharing.make_directory(os.path.dirname(path))
-        is_new = creates and not os.path.exists(path)
-
-        def append() -> None:
-            handle = os.open(path, flags | (os.O_CREAT if creates else 0), 0o666)
-            try:
-                if 0 < (written := os.write(handle, line)) < len(line):  # the disk is full: leave no half of a line
-                    os.ftruncate(handle, os.fstat(handle).st_size - written)
-            finally:
-                os.close(handle)
-
-        _over_empty_directories(path, append)
-        if is_new:
+            _over_empty_directories(path, lambda: _append(path, line, os.O_CREAT))
             self._handle.sharing.apply(path)
 
     def _creates_log(self, name: str) -> bool:
@@ -214,6 +209,16 @@ def _without(packed: bytes, name: str) -> bytes | None:
     return b"".join(lines_kept)
 
 
+def _append(path: str, line: bytes, flags: int = 0) -> None:
+    """Append a line to a reflog, which must exist unless ``flags`` has ``O_CREAT``."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
+    try:
+        if 0 < (written := os.write(handle, line)) < len(line):  # the disk is full: leave no half of a line
+            os.ftruncate(handle, os.fstat(handle).st_size - written)
+    finally:
+        os.close(handle)
+
+
 def _over_empty_directories(path: str, write: Callable[[], None]) -> None:
     """Write a file in place of a directory, if that holds nothing but directories: git leaves them."""
     try:
@@ -236,7 +241,7 @@ def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[
     """Yield name and target of the loose refs below a prefix, sorted, after a name."""
     for name in sorted(name for name in loose_names(common_dir, prefix.rstrip("/")) if name > after):
         try:
-            file = os.open(os.path.join(common_dir, *name.split("/")), os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(f"{common_dir}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             continue  # removed meanwhile
         try:
@@ -252,7 +257,7 @@ def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[
 def loose_names(common_dir: str, below: str) -> Iterator[str]:
     """Yield the names of the files of refs below a prefix."""
     try:
-        with os.scandir(os.path.join(common_dir, *below.split("/"))) as scan:
+        with os.scandir(f"{common_dir}/{below}") as scan:
             entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan]
     except OSError:
         return

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clia.git.worktree_links import RECORD, admin_dirs
 
-# What git writes to a reflog for a commit that it creates. A fast-forward and the start and end of a rebase create none.
+# The reasons in a reflog for commits that git creates. A fast-forward and the start and end of a rebase create none.
 _CREATED = re.compile(r"(commit|cherry-pick|revert|am|rebase|pull|merge)\b")
 _MOVED = re.compile(r"fast-forward|\((start|finish|abort)\)|: (checkout|updating|returning)\b", re.IGNORECASE)
 _REPLAYED = re.compile(r"(cherry-pick|commit \(cherry-pick\):|am|rebase|pull)(?!\w)")
@@ -71,11 +71,29 @@ class Reflogs:
         return [] if os.path.lexists(os.path.join(admin, RECORD)) else read_reflog(path, start, end)
 
     def in_removed_worktrees(self, start: int, end: int) -> list[ReflogEntry]:
-        """Return the moves of branches between two times, in seconds, that the reflog of no worktree has."""
-        admins = (self._common_dir, *admin_dirs(self._common_dir))
-        logged = {entry.new for admin in admins for entry in read_reflog(os.path.join(admin, "logs", "HEAD"))}
+        """Return the moves of branches between two times, in seconds, without commits that the reflog of a worktree created."""
+        logged = self._created()
         moves = [entry for log in self._of_branches(start) for entry in read_reflog(log)]
         return [entry for entry in moves if start <= entry.at <= end and entry.new not in logged]
+
+    def without_worktree(self, since: int) -> list[list[ReflogEntry]]:
+        """Return the reflogs of branches that were created since a time, without commits that the reflog of a worktree created.
+
+        The first entry of each is the creation of the branch.
+        """
+        created = self._created()
+        logs = [log for path in self._of_branches(since) if (log := read_reflog(path)) and log[0].at >= since]
+        return [[log[0], *(entry for entry in log[1:] if entry.new not in created)] for log in logs if not log[0].old.strip("0")]
+
+    def _created(self) -> set[str]:
+        """The commits that were created in a worktree. One that is only merged there may be from a worktree that is gone."""
+        admins = (self._common_dir, *admin_dirs(self._common_dir))
+        logs = (read_reflog(os.path.join(admin, "logs", "HEAD")) for admin in admins)
+        return {entry.new for log in logs for entry in log if entry.created}
+
+    def stashes(self) -> list[str]:
+        """Return the stashes, which all worktrees share."""
+        return [entry.new for entry in read_reflog(os.path.join(self._common_dir, "logs", "refs", "stash"))]
 
     def fetched(self) -> list[str]:
         """Return the commits that the last ``git fetch`` or ``git pull`` in the main worktree got."""

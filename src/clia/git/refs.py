@@ -20,7 +20,7 @@ from clia.git.libgit2 import git_error, is_lock_failure, message_of
 from clia.git.lock_files import CannotProve
 from clia.git.records import RefScan
 from clia.git.ref_files import RefFiles, loose_names, packed_state, read_loose, read_packed
-from clia.values.refs import TRACKING, agent_of, of_agent, own
+from clia.values.refs import LOCAL, LOGS, TRACKING, agent_of, of_agent, own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
     from clia.git.archive import RefArchive
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
+    from clia.git.records import MoveObserver
     from clia.git.reflogs import ReflogEntry
 
 _FIRST_PAUSE, _LONGEST_PAUSE, PATIENCE = 0.0005, 0.05, 30.0
-_OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
+_OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", TRACKING, LOCAL)
 """Refs that clia moves itself. Users' branches are moved by the git command."""
 _NOTHING = "0" * 40
 _LOCK_FILE = re.compile(r"/[^':]+\.lock")
+_FEW = 20
+"""Up to this number of refs are looked up one by one; listing directories is faster for more."""
 
 
 class GitRefs:
@@ -52,8 +55,10 @@ class GitRefs:
         self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
         self._archive: RefArchive | None = None
         self._archived = os.path.join(handle.common_dir, "clia", "archive.git", "packed-refs")
+        self.log: MoveObserver | None = None
+        """Is told of every move before and after it happens."""
         self.counted: Callable[[], None] = lambda: None
-        """Called after each move."""
+        """Called for each ref that a move makes loose: upkeep packs them after some."""
 
     @property
     def archive(self) -> RefArchive:
@@ -100,6 +105,14 @@ class GitRefs:
         packed = read_packed(self._handle.common_dir, prefix, after, limit)
         return sorted((dict(packed) | loose).items())[:limit] if loose else packed
 
+    def missing(self, prefix: str, names: set[str]) -> set[str]:
+        absent = names
+        if len(names) > _FEW:
+            loose = list(loose_names(self._handle.common_dir, prefix.rstrip("/")))  # first, as above
+            refs = {*loose, *(ref for ref, _ in read_packed(self._handle.common_dir, prefix))}
+            absent = {name for name in names if prefix + name not in refs}
+        return {name for name in absent if self.get(prefix + name) is None}  # it may be in the archive repository
+
     def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._handle.common_dir, prefix)}
         packed = packed_state(self._handle.common_dir)
@@ -115,9 +128,21 @@ class GitRefs:
         return RefScan(state, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        self.check(name, old, new)
+        note = None if self.log is None else self.log.begin(name, old, new, why)
+        if self.log is None or note is None:
+            self._move(name, old, new, why)
+            return
+        try:
+            self._move(name, old, new, why)
+        except StaleRef:
+            self.log.cancel(note)
+            raise
+        self.log.end(note)
+
+    def _move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         import pygit2
 
-        self.check(name, old, new)
         swap = self._swap if name.startswith(_OURS) and self._files.is_plain(name) else self._swap_by_git
         # Pauses with jitter keep writers from colliding again and again.
         started, pause = time.monotonic(), _FIRST_PAUSE
@@ -136,9 +161,10 @@ class GitRefs:
                 if time.monotonic() - started > PATIENCE:
                     raise self._locked(name, message_of(err)) from None
             else:
-                if not name.startswith(TRACKING):  # fetches move and prune those
+                if not name.startswith(TRACKING):  # fetches move and prune these
                     self._check_moved(name, old, new)
-                self.counted()
+                if not name.startswith(LOGS):  # one ref, which every verb moves
+                    self.counted()
                 return
             self._break_dead_locks(name)
             time.sleep(pause * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
@@ -151,7 +177,10 @@ class GitRefs:
 
     def _swap(self, name: str, old: str | None, new: str | None, why: str) -> None:
         if self.has_archive():
-            self.bring_back(self.archive.among(self._with_its_agent(name)))
+            archived = self.archive.among(self._with_its_agent(name))
+            self.bring_back(archived)
+            for _ in archived:
+                self.counted()  # each is a loose ref now
         with self._files.hold(name, new) as lock:
             self._reached("ref-locked")
             actual = self.present(name)
@@ -169,9 +198,9 @@ class GitRefs:
         return [name] if agent is None else [*of_agent(agent), own(agent)]
 
     def bring_back(self, refs: Mapping[str, str]) -> None:
-        """Bring refs with these values back from the archive repository, all of them, before anything else changes them.
-
-        A value that the main repository's does not contain stays in the archive repository under another name.
+        """Bring all refs with these values back from the archive repository before anything else changes them. If the history of
+        the value in the main repository does not contain an archived value, that value stays in the archive repository under
+        another name.
         """
         if not refs:
             return
@@ -188,36 +217,57 @@ class GitRefs:
             self.archive.edit(removed | self._superseded(refs))
 
     def put_away(self, refs: Mapping[str, str]) -> list[str]:
-        """Move refs with these values to the archive repository; return those that are there alone now.
+        """Move refs with these values to the archive repository; return those that are only there now.
 
         Refs that another process moves meanwhile stay. The caller has put their objects into a pack that git keeps.
         """
-        older = {ref: cid for ref, cid in self.archive.among(refs).items() if cid != refs[ref]}
-        self.archive.edit({**refs, **self._superseded(older, refs)})
-        self._reached("refs-archived")
         with ExitStack() as stack:
-            held = []
+            held = {}
             for ref in sorted(refs):
-                try:
-                    stack.enter_context(self._files.hold(ref, None))
-                except OSError:  # it is being moved
-                    continue
-                if self._files.is_plain(ref) and self.present(ref) == refs[ref] == self.archive.get(ref):
-                    held.append(ref)
-            self._files.remove_all(held, self.archive.logs)
+                # With another value it was moved, and the archive repository may have a newer one already.
+                if self._held(stack, ref) and self._files.is_plain(ref) and self.present(ref) == refs[ref]:
+                    held[ref] = refs[ref]
+            if held:
+                older = {ref: cid for ref, cid in self.archive.among(held).items() if cid != held[ref]}
+                self._write_archive({**held, **self._superseded(older, held)})
+            self._reached("refs-archived")
+            self._files.remove_all(list(held), self.archive.logs)
         self._reached("refs-put-away")
-        return held
+        return list(held)
+
+    def _write_archive(self, changes: Mapping[str, str | None]) -> None:
+        """Change the archive repository after the others that do: writers give up their locks, so this may wait with its own."""
+        started = time.monotonic()
+        while True:
+            try:
+                return self.archive.edit(changes)
+            except OSError as err:
+                if not is_lock_failure(err) or time.monotonic() - started > PATIENCE:
+                    raise
+            self._files.locks.break_if_dead(self.archive.lock)
+            time.sleep(_FIRST_PAUSE * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
+
+    def _held(self, stack: ExitStack, ref: str) -> bool:
+        """Whether a ref is locked now; not if it is being moved."""
+        for _ in range(2):
+            try:
+                stack.enter_context(self._files.hold(ref, None))
+            except OSError:
+                self._files.locks.break_if_dead(self._files.lock_path(ref))
+            else:
+                return True
+        return False
 
     def _superseded(self, refs: Mapping[str, str], new: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return other names for the values of refs that are not part of their history in the main repository."""
         from clia.git.archive import SUPERSEDED
 
-        kept = {}
+        renamed = {}
         for ref, cid in refs.items():
             actual = self.present(ref) if new is None else new[ref]
-            if actual not in (None, cid) and not self._handle.repo.descendant_of(actual, cid):
-                kept[f"{SUPERSEDED}{ref.removeprefix('refs/')}/{cid}"] = cid
-        return kept
+            if not ref.startswith(TRACKING) and actual not in (None, cid) and not self._handle.repo.descendant_of(actual, cid):
+                renamed[f"{SUPERSEDED}{ref.removeprefix('refs/')}/{cid}"] = cid
+        return renamed
 
     def pack(self) -> int:
         """Move clia's loose refs into the packed file; return how many. Refs of other programs stay as they are."""
@@ -246,12 +296,12 @@ class GitRefs:
         self._bring_back_by_git(name)
         words = ("-d", name, old or _NOTHING) if new is None else (name, new, old or _NOTHING)
         result = self._command.attempt("update-ref", "-m", why, *words)
-        if result.code:
-            actual = self.get(name)
+        actual = self.get(name) if result.code else new
+        if actual != new:  # git may fail after the move
             raise stale(name, old, actual) if actual != old else OSError(result.err)
 
     def _bring_back_by_git(self, name: str) -> None:
-        """The same as ``bring_back``, where the file system has no hard links."""
+        """The same as ``bring_back``, for a file system without hard links."""
         for ref, cid in self.archive.among(self._with_its_agent(name)).items() if self.has_archive() else ():
             self._command.attempt("update-ref", ref, cid, _NOTHING)  # fails if it is there already
             self._command.run(f"--git-dir={self.archive.directory}", "update-ref", "-d", ref, cid)
@@ -297,6 +347,10 @@ class GitRefs:
                 return None if place is None else os.path.dirname(place)
         return None
 
+    def checked_out(self) -> str | None:
+        """The ref that HEAD of the opened worktree names; None if HEAD is detached."""
+        return _checked_out(self._handle.git_dir)
+
     def busy(self, name: str) -> str | None:
         common = self._handle.common_dir
         for git_dir in (common, *sorted(_entries(os.path.join(common, "worktrees")))):
@@ -313,7 +367,8 @@ class GitRefs:
         return next((entries for path in paths if (entries := read_reflog(path))), [])
 
     def with_past(self, prefix: str) -> list[str]:
-        return sorted(name.removeprefix("logs/") for name in loose_names(self._handle.common_dir, f"logs/{prefix.rstrip('/')}"))
+        places = [self._handle.common_dir, *([self.archive.directory] if self.has_archive() else ())]
+        return sorted({name.removeprefix("logs/") for place in places for name in loose_names(place, f"logs/{prefix.rstrip('/')}")})
 
     def forget_past(self, name: str) -> None:
         if self.has_archive():

@@ -23,7 +23,7 @@ _GROUP, _ALL = 0o660, 0o664
 _NAMED: Mapping[str, int] = {
     **dict.fromkeys(("umask", "false", "no", "off", "0", ""), 0),
     **dict.fromkeys(("group", "true", "yes", "on", "1"), _GROUP),
-    **dict.fromkeys(("all", "world", "everybody", "2"), _ALL),
+    **dict.fromkeys(("all", "world", "everyone", "2"), _ALL),
 }
 
 

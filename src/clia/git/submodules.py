@@ -1,9 +1,9 @@
 """Submodules of agents' worktrees.
 
 Each worktree has its own clones of the submodules. They are cloned from the repository's copies (``.git/modules``), without
-network; only what these lack is fetched from the submodule's server. Invariant: the user's repository and its configuration stay
-as they are, and no program other than git and its transports runs (``ext::`` is never allowed). A submodule that cannot be had
-is reported and left empty.
+network; only commits that these copies lack are fetched from the submodule's server. Invariant: the user's repository and its
+configuration stay as they are, and no program other than git and its transports runs (``ext::`` is never allowed). A submodule that
+cannot be cloned is reported and left empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CLONE = ("clone", "--quiet", "--no-checkout", "--template=", "--no-recurse-subm
 _GITLINK = "160000"
 
 
-class _Submodule(NamedTuple):
+class _WorktreeSubmodule(NamedTuple):
     """A submodule of a worktree; ``place`` is its directory, and ``git_dir`` where its repository is or will be."""
 
     name: str
@@ -47,7 +47,7 @@ class Submodules:
         self._user_top = user_top
 
     def update(self, last: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-        """Check out what is missing, and what is still at its last commit (``last``, by path).
+        """Check out missing submodules, and update those that are still at their last commit (``last``, by path).
 
         Returns the commit of each submodule that is checked out, and warnings.
         """
@@ -74,7 +74,7 @@ class Submodules:
                     words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", module.git_dir, rule)
                     self._command.attempt("--git-dir", copy, *words, cwd=copy, variables=_LOCAL)
 
-    def _listed(self) -> Iterator[_Submodule]:
+    def _listed(self) -> Iterator[_WorktreeSubmodule]:
         """The submodules that ``.gitmodules`` and the index name. Unsafe names and paths are left out, as git refuses them."""
         if not os.path.isfile(os.path.join(self._top, ".gitmodules")):
             return
@@ -93,9 +93,9 @@ class Submodules:
             unsafe = ".." in name.split("/") or os.path.realpath(place) != os.path.join(os.path.realpath(self._top), path)
             if mode == _GITLINK and tag != "S" and name and not unsafe:
                 git_dir = os.path.join(self._git_dir, "modules", name)
-                yield _Submodule(name, path, commit, values[name].get("url", ""), place, git_dir)
+                yield _WorktreeSubmodule(name, path, commit, values[name].get("url", ""), place, git_dir)
 
-    def _update(self, module: _Submodule, last: str | None) -> str | None:
+    def _update(self, module: _WorktreeSubmodule, last: str | None) -> str | None:
         """Check out a submodule; return why it is not possible."""
         if not os.path.lexists(os.path.join(module.place, ".git")):
             problem = self._clone(module)
@@ -110,7 +110,7 @@ class Submodules:
         result = self._command.attempt("checkout", "--quiet", "--detach", module.commit, "--", cwd=module.place)
         return None if not result.code else result.err or f"git checkout ends with {result.code}"
 
-    def _clone(self, module: _Submodule) -> str | None:
+    def _clone(self, module: _WorktreeSubmodule) -> str | None:
         """Clone a submodule without checking it out; return why it is not possible."""
         if os.path.isdir(module.place) and os.listdir(module.place):
             return f"{module.place} is not empty"
@@ -122,7 +122,7 @@ class Submodules:
         worktree_links.link(module.place, module.git_dir)
         return None
 
-    def _clone_copy(self, module: _Submodule) -> bool:
+    def _clone_copy(self, module: _WorktreeSubmodule) -> bool:
         """Clone one of the repository's copies of a submodule, with the copy's address; return whether there is one."""
         for copy in self._copies(module):
             if not self._clone_from(module, copy, _LOCAL):
@@ -132,18 +132,18 @@ class Submodules:
                 return True
         return False
 
-    def _clone_from(self, module: _Submodule, address: str, protocols: Mapping[str, str]) -> str:
+    def _clone_from(self, module: _WorktreeSubmodule, address: str, protocols: Mapping[str, str]) -> str:
         """Clone a submodule; return git's message if that fails."""
         result = self._command.attempt(*_CLONE, module.git_dir, "--", address, module.place, cwd=self._top, variables=protocols)
         return result.err or f"git clone ends with {result.code}" if result.code else ""
 
-    def _copies(self, module: _Submodule) -> list[str]:
+    def _copies(self, module: _WorktreeSubmodule) -> list[str]:
         """The repository's copies of a submodule, the user's first."""
         places = [os.path.join(source, "modules", module.name) for source in self._sources]
         places += [os.path.join(self._user_top, module.path, ".git")] if self._user_top is not None else []
         return [place for place in places if os.path.isdir(place)]
 
-    def _has(self, module: _Submodule) -> bool:
+    def _has(self, module: _WorktreeSubmodule) -> bool:
         return not self._command.attempt("cat-file", "-e", f"{module.commit}^{{commit}}", cwd=module.place).code
 
     def _head(self, place: str) -> str:

@@ -8,11 +8,13 @@ first refuses submodules and other file systems, the second takes over the workt
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from contextlib import suppress
 
 from clia.errors import FileError
+from clia.git.records import Checkout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 RECORD = "clia.json"
 """The file in the git directory of an agent's worktree that names the agent."""
+LOGS = "clia-logs.json"
+"""The file beside it with the state of other worktrees when a program started (``clia.git.program_logs``)."""
 _BACK = "gitdir"
 _PREFIX = "gitdir: "
 
@@ -42,6 +46,24 @@ def git_dir_of(top: str) -> str | None:
 def link_back(admin: str) -> str | None:
     """Return the ``.git`` file that the git directory of a linked worktree names."""
     return pointed_at(os.path.join(admin, _BACK))
+
+
+def read_record(admin: str, place: str) -> Checkout | None:
+    """Return the record of the agent in the git directory of a worktree."""
+    try:
+        with open(os.path.join(admin, RECORD), encoding="utf-8") as file:
+            record = dict(json.load(file))
+        own, pending, moving = record.get("own"), record.get("pending"), record.get("moving")
+        return Checkout(
+            str(record["agent"]),
+            str(record["base"]),
+            place,
+            None if own is None else str(own),
+            None if pending is None else (str(pending[0]), str(pending[1])),
+            None if moving is None else str(moving),
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
 
 
 def admin_dirs(common_dir: str) -> Iterator[str]:

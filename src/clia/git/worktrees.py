@@ -12,9 +12,10 @@ import re
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from itertools import pairwise
 
-from clia.errors import CliaError, Conflict, FileError, InvalidInput
+from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput
 from clia.git import worktree_links
 from clia.git.libgit2 import find_repository
 from clia.git.records import Checkout, Prepared, WorktreeHead
@@ -25,20 +26,19 @@ if TYPE_CHECKING:
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
+    from clia.git.program_logs import ProgramLogs
     from clia.git.reflogs import Reflogs
     from clia.git.submodules import Submodules
+    from clia.git.worktree_updates import WorktreeUpdates
 
 _PREPARED = "clia-prepared.json"
 # A split index would leave shared files behind.
-_PRIVATE = ("-c", "core.splitIndex=false")
+PRIVATE = ("-c", "core.splitIndex=false")
 _WOULD_LOSE = ("would be overwritten", "would lose", "would be removed", "resolve your current index")
 # Files in a worktree's git directory while an operation is in progress.
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer")
 # Files that name the commits which an operation is bringing into a worktree.
 _MERGE, _PICK, _REBASE = "MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge/stopped-sha"
-_STREAM = ("-c", "core.bigFileThreshold=32m")  # larger files are not loaded into memory
-# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
-_ADD = (*_STREAM, "-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
 class GitWorktrees:
@@ -58,18 +58,27 @@ class GitWorktrees:
     def add_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Create a linked worktree, detached at a commit, and record its base."""
         place = os.path.abspath(directory)
-        words = ("worktree", "add", "--quiet", "--detach")
+        self._updates.clear_unfinished(place)
+        words = ("worktree", "add", "--quiet", "--detach", "--no-checkout")
         result = self._command.attempt(*words, "--", place, commit)
         if result.code and "already registered worktree" in result.err:  # its directory is gone: nothing can be lost
             result = self._command.attempt(*words, "--force", "--", place, commit)
         if result.code:
             is_taken = "already exists" in result.err or "locked worktree" in result.err
             raise _in_use(place, result.err) if is_taken else result.failure(*words)
+        self._share_admin(place)
         try:
-            self.record(place, agent, commit)
+            self._bring_to(place, Checkout(agent, commit, place), commit, resumes=False)
         except CliaError:
             self._command.attempt("worktree", "remove", "--force", "--", place)
             raise
+
+    def _share_admin(self, place: str) -> None:
+        """Give the git directory of a new worktree the permissions of a shared repository: git does that for the index only."""
+        admin = self._admin_of(place) if self._handle.sharing.bits else None
+        for parent, _, files in os.walk(admin) if admin is not None else ():
+            for path in (parent, *(os.path.join(parent, name) for name in files)):
+                self._handle.sharing.apply(path)
 
     def checkout_of(self, directory: str) -> Checkout | None:
         """Return the record of a directory; None if it is not an agent's worktree."""
@@ -78,12 +87,12 @@ class GitWorktrees:
             admin = self._admin_of(place)
         except ValueError:  # a NUL in the path
             return None
-        return None if admin is None else _read_record(admin, place)
+        return None if admin is None else worktree_links.read_record(admin, place)
 
     def worktrees_of(self, agent: str) -> list[Checkout]:
         """Return the registered worktrees of an agent, also those whose directory is gone or no longer names this repository."""
         links = [(admin, worktree_links.link_back(admin)) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
-        records = [_read_record(admin, os.path.dirname(link)) for admin, link in links if link is not None]
+        records = [worktree_links.read_record(admin, os.path.dirname(link)) for admin, link in links if link is not None]
         return [record for record in records if record is not None and record.agent == agent]
 
     def broken_worktrees(self) -> list[str]:
@@ -92,7 +101,7 @@ class GitWorktrees:
         for admin in worktree_links.admin_dirs(self._handle.common_dir):
             place = os.path.dirname(worktree_links.link_back(admin) or "")
             named = worktree_links.git_dir_of(place)
-            if named is not None and not os.path.isdir(named) and _read_record(admin, place) is not None:
+            if named is not None and not os.path.isdir(named) and worktree_links.read_record(admin, place) is not None:
                 places.append(place)
         return places
 
@@ -114,9 +123,9 @@ class GitWorktrees:
         if named is None and os.path.lexists(pointer):
             if not replaced:
                 return None
-            kept = os.path.join(tempfile.mkdtemp(prefix="replaced-", dir=admin), "git")
-            shutil.move(pointer, kept)  # another file system, maybe
-            problem = f"the .git of the worktree was replaced by another repository, which is kept as {kept}"
+            moved_to = os.path.join(tempfile.mkdtemp(prefix="replaced-", dir=admin), "git")
+            shutil.move(pointer, moved_to)  # another file system, maybe
+            problem = f"the .git of the worktree was replaced by another repository, which is kept as {moved_to}"
         elif named is not None and os.path.isdir(named) and not replaced:
             return None  # the worktree of a repository that this one is a copy of
         else:
@@ -132,7 +141,7 @@ class GitWorktrees:
         moved = None
         for admin in worktree_links.admin_dirs(self._handle.common_dir):
             link = worktree_links.link_back(admin)
-            record = None if link is None else _read_record(admin, place)
+            record = None if link is None else worktree_links.read_record(admin, place)
             if link is None or record is None or record.agent != agent:
                 continue
             if os.path.realpath(os.path.dirname(link)) == os.path.realpath(place):
@@ -159,10 +168,13 @@ class GitWorktrees:
         return result.out.decode("ascii").strip() or None
 
     def head_state(self, directory: str, expected: str) -> WorktreeHead | None:
-        """Return what happened to a worktree's HEAD since it was at ``expected``; None if nothing, or it is not a worktree."""
+        """Return the changes of a worktree's HEAD since it was at ``expected``; None if it did not move, or this is not a
+        worktree."""
         place = os.path.abspath(directory)
         admin = self._admin_of(place) if os.path.isdir(place) else None
-        if admin is None or (_moved_by_clia(os.path.join(admin, "logs", "HEAD"), expected) and not self._stashes({expected})):
+        logs = None if admin is None else self._logs_of_programs(admin)
+        is_unmoved = admin is not None and _moved_by_clia(os.path.join(admin, "logs", "HEAD"), expected)
+        if admin is None or (is_unmoved and logs is None and not self._stashes({expected})):
             return None
         from clia.git.reflogs import is_creation, is_replay
 
@@ -170,12 +182,33 @@ class GitWorktrees:
         busy = any(os.path.lexists(os.path.join(admin, name)) for name in _OPERATIONS)
         out = self._command.attempt("log", "-g", "-z", "--no-show-signature", "--format=%H %gs", "HEAD", "--", cwd=place).out
         moves = [entry.partition(" ")[::2] for entry in out.decode("utf-8", "replace").split("\0") if entry]
-        created = {cid for cid, why in moves if is_creation(why)}
-        before = {cid: old for (cid, why), (old, _) in pairwise(moves) if is_creation(why) and cid != old}
-        replayed = frozenset(cid for cid, why in moves if cid in before and is_replay(why))
-        created |= self._stashes({cid for cid, _ in moves})
-        known = frozenset(created) if moves else None
-        return WorktreeHead(self.head_of(place), not symbolic and not busy, known, symbolic or None, before, replayed)
+        visited = {cid for cid, _ in moves}
+        gained = logs.entries(self._handle.common_dir, place, visited) if logs is not None else []
+        pairs = [(cid, why, old) for (cid, why), (old, _) in pairwise(moves)]
+        pairs += [(entry.new, entry.why, entry.old) for entry in gained]
+        created = {cid for cid, why in (*moves, *(pair[:2] for pair in pairs)) if is_creation(why)} | self._stashes(visited)
+        before = {cid: old for cid, why, old in pairs if is_creation(why) and cid != old}
+        replayed = frozenset(cid for cid, why, _ in pairs if cid in before and is_replay(why))
+        created_commits = frozenset(created) if moves else None
+        return WorktreeHead(self.head_of(place), not symbolic and not busy, created_commits, symbolic or None, before, replayed)
+
+    def watch_programs(self, directory: str, *, running: bool) -> None:
+        """Record that a program starts in an agent's worktree, or has ended: worktrees that appear meanwhile are its own."""
+        from clia.git.program_logs import ProgramLogs  # only `clia run` watches programs
+
+        place, common_dir = self._require_ours(directory), self._handle.common_dir
+        admin = self._admin_of(place) or ""
+        logs = ProgramLogs.read(admin).ended(common_dir, place, admin)
+        self._write(os.path.join(admin, worktree_links.LOGS), (logs.started(common_dir) if running else logs)._asdict())
+
+    def _logs_of_programs(self, admin: str) -> ProgramLogs | None:
+        """The record of a program that runs, or was killed."""
+        if not os.path.lexists(os.path.join(admin, worktree_links.LOGS)):
+            return None
+        from clia.git.program_logs import ProgramLogs
+
+        logs = ProgramLogs.read(admin)
+        return None if logs.since is None else logs
 
     def _stashes(self, bases: set[str]) -> set[str]:
         """Return the stashes of files that were based on these commits. All worktrees share the stashes."""
@@ -197,11 +230,11 @@ class GitWorktrees:
 
     def unfinished(self, directory: str) -> list[tuple[str, bool]]:
         """Return the commits that git is merging or picking in a worktree, and whether it merges them with their history."""
-        admin, found = self._admin_of(os.path.abspath(directory)), []
+        admin, commits = self._admin_of(os.path.abspath(directory)), []
         for name in (_MERGE, _PICK, _REBASE) if admin is not None else ():
             with suppress(OSError), open(os.path.join(str(admin), name), encoding="ascii", errors="replace") as file:
-                found += [(line.strip(), name == _MERGE) for line in file if re.fullmatch(r"[0-9a-f]{40}\n?", line)]
-        return found
+                commits += [(line.strip(), name == _MERGE) for line in file if re.fullmatch(r"[0-9a-f]{40}\n?", line)]
+        return commits
 
     def top_of(self, path: str) -> str | None:
         """Return the top of the worktree of this repository that contains a path, or None."""
@@ -216,17 +249,29 @@ class GitWorktrees:
         attached = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).code == 0
         if admin is None or admin == self._handle.common_dir or head is None or attached:
             raise _in_use(place, "it is not a detached linked worktree")
-        self.record(place, agent, head)
+        self._updates.finish(admin)
+        if os.path.lexists(os.path.join(admin, "index")):
+            self.record(place, agent, head)
+        else:  # it has no files yet, or some of them
+            self._bring_to(place, Checkout(agent, head, place), head, resumes=True)
 
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Move an agent's worktree to another commit; ``Conflict`` if uncommitted work would be lost."""
         place = self._require_ours(directory)
-        checkout = self.checkout_of(place)
-        if checkout is not None and checkout.own is not None and checkout.own == self.head_of(place):
+        checkout = self.checkout_of(place) or Checkout(agent, commit, place)
+        if checkout.own is not None and checkout.own == self.head_of(place):
             self._point_head_at(place, checkout.own, checkout.base)  # the files are those of the base, which stands for it
-        words = ("-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", "--no-overwrite-ignore", commit, "--")
-        result = self._command.attempt(*words, cwd=place)
-        if result.code and any(text in result.err for text in _WOULD_LOSE):
+        self._bring_to(place, checkout, commit, resumes=checkout.moving is not None)
+
+    def _bring_to(self, place: str, checkout: Checkout, commit: str, *, resumes: bool) -> None:
+        """Check out a commit in a worktree. If this process is killed, the record says that the next one resumes."""
+        self.record(place, checkout.agent, checkout.base, checkout.own, checkout.pending, moving=commit)
+        result = self._updates.check_out(place, self._admin_of(place) or "", commit, resumes=resumes)
+        if result.code:
+            if not resumes:  # nothing was changed
+                self.record(place, checkout.agent, checkout.base, checkout.own, checkout.pending)
+            if not any(text in result.err for text in _WOULD_LOSE):
+                raise result.failure("checkout")
             files = sorted(line.strip() for line in result.err.splitlines() if line.startswith("\t"))
             raise Conflict(
                 f"{place} has uncommitted work that would be lost: {_listed(files) or result.err}",
@@ -234,45 +279,7 @@ class GitWorktrees:
                 hints=["commit it with clia commit, or move it away"],
                 fields={"directory": place, "files": files, "reason": result.err},
             )
-        if result.code:
-            raise result.failure(*words)
-        self.record(place, agent, commit)
-
-    def snapshot(self, directory: str, tree: str) -> str:
-        """Return the tree of a directory's files as ``git add -A`` would stage them over ``tree``. No index is changed."""
-        place = os.path.abspath(directory)
-        if not os.path.isdir(place):
-            raise FileError(f"{place} is not a directory", fields={"path": place, "reason": "not a directory"})
-        admin = self._admin_of(place)
-        above = find_repository(place)
-        inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
-        if inside or os.path.realpath(place) == self._handle.common_dir:
-            hints = ["name the directory that holds the worktree's .git"]
-            message = f"{place} is not the top of a worktree"
-            raise InvalidInput(message, code="not-a-worktree-top", hints=hints, fields={"path": place})
-        with self._private_index(place, admin) as variables:
-            if not os.path.exists(variables["GIT_INDEX_FILE"]):
-                self._command.run(*_PRIVATE, "read-tree", tree, cwd=place, variables=variables)
-            self._command.run(*_PRIVATE, *_ADD, *self.excluded(place), cwd=place, variables=variables)
-            provided = [path for path in self.prepared(place).paths if not self._is_in(tree, path)]
-            if provided:  # the program may have staged them
-                words = (*_PRIVATE, "--literal-pathspecs", "rm", "-r", "--quiet", "--cached", "--sparse", "--ignore-unmatch", "--")
-                self._command.run(*words, *provided, cwd=place, variables=variables)
-            return self._command.run(*_PRIVATE, "write-tree", cwd=place, variables=variables).decode("ascii").strip()
-
-    def _is_in(self, tree: str, path: str) -> bool:
-        return bool(self._command.run("--literal-pathspecs", "ls-tree", "-z", tree, "--", path))
-
-    def excluded(self, directory: str) -> list[str]:
-        """Return pathspecs of what is not to be committed: worktrees inside the directory, and what was put into it."""
-        place = os.path.abspath(directory)
-        top = os.path.realpath(place) + "/"
-        pointers = [worktree_links.link_back(admin) for admin in worktree_links.admin_dirs(self._handle.common_dir)]
-        paths = [os.path.realpath(os.path.dirname(pointer)) for pointer in pointers if pointer is not None]
-        nested = [path.removeprefix(top) for path in sorted(paths) if path.startswith(top)]
-        # Escaped, because `git add` fails if a pathspec starts with the literal name of an ignored file, even to exclude it.
-        escaped = [re.sub(r"[^/]", r"\\\g<0>", path) for path in (*nested, *self.prepared(place).paths)]
-        return [f":(exclude,top,glob){path}{end}" for path in escaped for end in ("", "/**")]
+        self.record(place, checkout.agent, commit)
 
     def prepared(self, directory: str) -> Prepared:
         """Return what was put into an agent's worktree."""
@@ -328,13 +335,21 @@ class GitWorktrees:
             return
         # The record first: if we die after it, the index is old, and the next snapshot works from the files.
         self.record(place, agent, new)
-        self._point_head_at(place, own, new)
+        try:
+            self._point_head_at(place, own, new)
+        except GitError:
+            self.record(place, agent, new, pending=None if own is None else (new, own))  # the next call tries again
+            raise
 
     def _point_head_at(self, place: str, old: str | None, new: str) -> None:
         """Detach HEAD at a commit and set the index to it. No file is changed."""
-        self._command.run("update-ref", "--no-deref", "-m", f"clia: committed over {old}", "HEAD", new, cwd=place)
-        self._command.run("reset", "--quiet", "--", ".", cwd=place)
-        self._command.attempt("update-index", "-q", "--refresh", cwd=place)
+        self._updates.point_head_at(place, self._admin_of(place) or "", old, new)
+
+    @cached_property
+    def _updates(self) -> WorktreeUpdates:
+        from clia.git.worktree_updates import WorktreeUpdates  # most commands change no worktree
+
+        return WorktreeUpdates(self._handle, self._command)
 
     def can_follow(self, worktree: str, old: str, new: str) -> str | None:
         """Return why a user's worktree cannot go from one commit to another without losing work, or None."""
@@ -345,8 +360,8 @@ class GitWorktrees:
         if os.path.lexists(os.path.join(admin, "index.lock")):
             return "its index is locked: a git process is running there, or died"
         with self._private_index(place, admin) as variables:
-            self._command.attempt(*_PRIVATE, "update-index", "-q", "--refresh", cwd=place, variables=variables)
-            words = (*_PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
+            self._command.attempt(*PRIVATE, "update-index", "-q", "--refresh", cwd=place, variables=variables)
+            words = (*PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
             result = self._command.attempt(*words, cwd=place, variables=variables)
             if result.code:
                 return result.err or f"git read-tree ends with {result.code}"
@@ -414,12 +429,20 @@ class GitWorktrees:
             raise InvalidInput(message, code="not-a-checkout", hints=["clia checkout"], fields={"path": place})
         return checkout.directory
 
-    def record(self, place: str, agent: str, base: str, own: str | None = None, pending: tuple[str, str] | None = None) -> None:
+    def record(
+        self,
+        place: str,
+        agent: str,
+        base: str,
+        own: str | None = None,
+        pending: tuple[str, str] | None = None,
+        moving: str | None = None,
+    ) -> None:
         """Record the agent and base of a worktree (see ``Checkout``)."""
         admin = self._admin_of(place)
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
-        facts = {"agent": agent, "base": base, "own": own, "pending": pending}
+        facts = {"agent": agent, "base": base, "own": own, "pending": pending, "moving": moving}
         self._write(os.path.join(admin, worktree_links.RECORD), {key: value for key, value in facts.items() if value is not None})
 
     def _write(self, path: str, facts: Mapping[str, object]) -> None:
@@ -431,28 +454,12 @@ class GitWorktrees:
                 file.flush()
                 if self._handle.durable:
                     os.fsync(file.fileno())
+            self._handle.sharing.apply(temporary)
             os.replace(temporary, path)
         except OSError as err:
             with suppress(OSError):
                 os.unlink(temporary)
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": str(err.strerror)}) from None
-
-
-def _read_record(admin: str, place: str) -> Checkout | None:
-    """Return what the git directory of a worktree records of its agent."""
-    try:
-        with open(os.path.join(admin, worktree_links.RECORD), encoding="utf-8") as file:
-            record = dict(json.load(file))
-        own, pending = record.get("own"), record.get("pending")
-        return Checkout(
-            str(record["agent"]),
-            str(record["base"]),
-            place,
-            None if own is None else str(own),
-            None if pending is None else (str(pending[0]), str(pending[1])),
-        )
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
-        return None
 
 
 def _moved_by_clia(log: str, commit: str) -> bool:

@@ -49,7 +49,7 @@ class HubTarget(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The mark of a hub, read by every machine."""
+    """The mark of a hub, which every machine reads."""
 
     id: str
     heads: str
@@ -114,6 +114,7 @@ def check_heads(git: Git) -> None:
 def recognize(git: Git, hub: RemoteHub, hub_id: str | None = None) -> None:
     """``Conflict`` (other-hub) if, as of the last read, the remote is not the hub that this clone joined.
 
+    ``Conflict`` (other-heads) if another machine has chosen since where the hub keeps heads: they would not see our agents.
     ``hub_id``: the id of the hub in a shared store. An empty repository at the same address may be the hub, re-created.
     """
     ours, mark = mark_of(git), hub.mark()
@@ -122,8 +123,17 @@ def recognize(git: Git, hub: RemoteHub, hub_id: str | None = None) -> None:
     if mark is None:
         if git.setting(HUB_ADDRESS) not in (None, hub.address()):
             raise other_hub(f"{hub.address()} is not marked as the hub of this space, and the hub was at another address before")
-    elif _read(git, mark).id != (hub_id or ours.id):
+        return
+    current = _read(git, mark)
+    if current.id != (hub_id or ours.id):
         raise other_hub(f"{hub.address()} is not the hub of this space")
+    if current.heads != ours.heads:
+        raise Conflict(
+            f"the hub now keeps agents' heads as {current.heads}, not as {ours.heads}",
+            code="other-heads",
+            hints=[f"join the hub again: clia hub set {hub.remote}"],
+            fields={"field": HUB_HEADS, "actual": current.heads},
+        )
 
 
 def keep_mark(git: Git, hub: RemoteHub, hub_id: str | None) -> None:
@@ -168,7 +178,7 @@ def _agreed(git: Git, hub: RemoteHub, requested: str | None, by: Stamp) -> str:
     """Where the hub keeps agents' heads, as its mark records for all machines; recorded now if it has no mark."""
     mark = hub.tracked(MARK)
     if mark is None:
-        mark = _marked(git, hub, None, Mark(str(uuid4()), requested or BRANCHES), by)
+        mark = _marked(git, hub, None, Mark(str(uuid4()), requested or git.setting(HUB_HEADS) or PUBLISHED_REFS), by)
     current = _read(git, mark)
     heads = current.heads
     if requested in (None, heads):
@@ -314,7 +324,8 @@ def _remote(git: Git, address: str) -> str:
             )
         git.command.run("remote", "set-url", _REMOTE, location)
     else:
-        git.command.run("remote", "add", _REMOTE, location)
+        # Without a rule for plain fetches: a push would create a remote branch for each agent, too.
+        git.command.run("config", f"remote.{_REMOTE}.url", location)
     return _REMOTE
 
 

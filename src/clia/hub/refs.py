@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from clia.errors import CliaError, StaleRef, StoreError, TransportError
+from clia.errors import CliaError, GitError, StaleRef, StoreError, TransportError
 from clia.git.refs import stale
 from clia.hub.errors import nothing_elsewhere
 from clia.hub.model import Elsewhere
@@ -42,13 +42,21 @@ class HubRefs:
 
     shared = True
 
-    def __init__(self, hub: RemoteHub, graph: GitGraph, unpublished: UnpublishedWork, reached: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        hub: RemoteHub,
+        graph: GitGraph,
+        unpublished: UnpublishedWork,
+        reached: Callable[[str], None],
+        notify: Callable[[str], None],
+    ) -> None:
         self._local: GitRefs = hub.local_refs
         self._hub = hub
         self._graph = graph
         self._unpublished = unpublished
         self._reached = reached
-        self.get, self.under, self.look = self._local.get, self._local.under, self._local.look
+        self._notify = notify
+        self.get, self.under, self.missing, self.look = self._local.get, self._local.under, self._local.missing, self._local.look
         self.followed_by, self.busy = self._local.followed_by, self._local.busy
         self.past, self.with_past, self.forget_past = self._local.past, self._local.with_past, self._local.forget_past
 
@@ -88,9 +96,19 @@ class HubRefs:
                 self._unpublished.record(ref)
             return False
         self._reached("hub-moved")
-        for ref, old, new in moves:
-            self._move_local(ref, old, new, why)
+        self._follow(moves, why)
         return True
+
+    def _follow(self, moves: Sequence[Move], why: str) -> None:
+        """Repeat moves here that were made at the hub.
+
+        A failure is not an error: the caller would repeat moves that are recorded.
+        """
+        try:
+            for ref, old, new in moves:
+                self._move_local(ref, old, new, why)
+        except GitError as err:
+            self._notify(f"recorded at the hub, but not here yet ({err.message}); clia hub sync completes it")
 
     def is_at_hub(self, name: str, cid: str) -> bool:
         return names.is_shared(name) and self._hub.tracked(name) == cid
@@ -157,7 +175,7 @@ class UnpublishedWork:
                 transaction.values.put(key, {"clone": self.clone, "since": since})
 
     def announce(self, moves: Sequence[Move]) -> None:
-        """Record the new values of refs, before they are moved anywhere, so that other machines know if they lag behind."""
+        """Record the new values of refs before they move anywhere, so that other machines notice if they lag behind."""
         if not self._shared:
             return
         with self._store.writing() as transaction:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
-from clia.git.command import run_limited, without_credentials
+from clia.git.command import OUTPUT_MAX, refused_transport, run_limited, without_credentials
 from clia.git.records import TransferLimits
 from clia.git.refs import stale
 from clia.git.repository import HUB, HUB_HEADS
@@ -46,7 +46,7 @@ _NO_LIMIT = 1 << 50
 _FULL_SECONDS = 3600.0
 _BATCH = 300  # refs per push
 TRIES = 6
-_LOCKED_SECONDS = 5.0  # wait for locks of other processes; those of dead fetches are broken
+LOCKED_SECONDS = 5.0  # wait for locks of other processes; those of dead fetches are broken
 _PAUSE_SECONDS = 0.05
 _FETCH = (
     *("fetch", "--no-tags", "--prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head", "--atomic"),
@@ -140,6 +140,7 @@ class RemoteHub:
             handle, temporary = tempfile.mkstemp(dir=directory, prefix="hub-away.")
             with open(handle, "w", encoding="utf-8") as file:
                 json.dump(note, file)
+            private_files.adjust(temporary)
             os.replace(temporary, self._outage_file)
 
     def clear_outage(self) -> None:
@@ -162,17 +163,65 @@ class RemoteHub:
         if not retry_now and self.in_backoff():
             return False
         # Detect a silent hub with a small fetch first: a full fetch has a long timeout.
-        if agent is None and not self._fetch(self._rules([names.SPACE]), self._seconds):
+        chains = [*self._rules(_SHARED_CHAINS), self._mark_rule()]
+        if agent is not None:
+            own = names.of_agent(agent)
+            self._bring_back(own)
+            return self._fetch([*self._rules(own), *chains], self._seconds)
+        if self.local_refs.has_archive():
+            return self._fetch(chains, self._seconds) and self._fetch_changed()
+        if not self._fetch(self._rules([names.SPACE]), self._seconds):
             return False
-        kinds = _ALL_KINDS if agent is None else names.of_agent(agent)
-        rules = [*self._rules([*kinds, *_SHARED_CHAINS]), self._mark_rule()]
-        return self._fetch(rules, _FULL_SECONDS if agent is None else self._seconds)
+        return self._fetch([*self._rules(_ALL_KINDS), *chains], _FULL_SECONDS)
 
-    def _fetch(self, rules: Sequence[str], seconds: float) -> bool:
-        until = time.monotonic() + _LOCKED_SECONDS
+    def _bring_back(self, refs: Sequence[str]) -> None:
+        """Bring tracking refs back from the archive repository, which a fetch does not see."""
+        if self.local_refs.has_archive():
+            with suppress(OSError):  # another process does it
+                self.local_refs.bring_back(self.local_refs.archive.among(names.tracking(self.remote, ref) for ref in refs))
+
+    def _fetch_changed(self) -> bool:
+        """Fetch the agents' refs that differ from the last fetch: by patterns, git would create the tracking refs of idle agents
+        again, which are in the archive repository."""
+        listed = self._list(_ALL_KINDS)
+        if listed is None:
+            return False
+        before = {ref: cid for kind in _ALL_KINDS for ref, cid in self.tracked_under(kind)}
+        changed = sorted(ref for ref, cid in listed.items() if before.get(ref) != cid)
+        # One may have vanished in between: patterns do not fail then.
+        if changed and not (self._fetch_each(changed) or self._fetch(self._rules(_ALL_KINDS), _FULL_SECONDS)):
+            return False
+        for ref in before.keys() - listed.keys():
+            with suppress(StaleRef):  # a concurrent fetch is newer
+                self.local_refs.move(names.tracking(self.remote, ref), before[ref], None, "clia: gone at the hub")
+        return True
+
+    def _list(self, prefixes: Sequence[str]) -> dict[str, str] | None:
+        """The shared refs of the hub below some prefixes; None if it is unreachable."""
+        patterns = [f"{self._hub_name(prefix)}*" for prefix in prefixes]
+        result = self._git(_FULL_SECONDS, "ls-remote", "--quiet", "--refs", "--", self.remote, *patterns, most=_NO_LIMIT)
+        if result.code or result.late:
+            self._record_outage(_reason(result))
+            return None
+        lines = (line.split("\t") for line in result.out.decode("utf-8", "replace").splitlines())
+        refs = {self._own_name(ref): cid for cid, ref in lines}
+        return {ref: cid for ref, cid in refs.items() if names.is_shared(ref)}
+
+    def _fetch_each(self, refs: Sequence[str]) -> bool:
+        """Fetch some refs by their full names."""
+        rules = [f"+{self._hub_name(ref)}:{names.tracking(self.remote, ref)}" for ref in refs]
+        with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
+            file.write("".join(f"{rule}\n" for rule in rules))
+            file.flush()
+            return self._fetch(["--stdin"], _FULL_SECONDS, stdin=file.name)
+
+    def _fetch(self, rules: Sequence[str], seconds: float, stdin: str | None = None) -> bool:
+        """``stdin``: a file with the rules, for the rule ``--stdin``."""
+        words = (*_FETCH, "--", self.remote, *rules) if stdin is None else (*_FETCH, "--no-prune", *rules, "--", self.remote)
+        until = time.monotonic() + LOCKED_SECONDS
         while True:
             with self._marks.fetching():
-                result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
+                result = self._git(seconds, *words, stdin=stdin)
                 if result.late:
                     self._marks.keep()
             if not (_is_contended(result) and time.monotonic() < until):
@@ -195,6 +244,12 @@ class RemoteHub:
             return names.PUBLISHED + ref.removeprefix(names.HEADS)
         return ref
 
+    def _own_name(self, ref: str) -> str:
+        """Return the name of a ref of the hub here."""
+        if self.heads == PUBLISHED_REFS and ref.startswith(names.PUBLISHED):
+            return names.HEADS + ref.removeprefix(names.PUBLISHED)
+        return ref
+
     def _rules(self, prefixes: Sequence[str]) -> list[str]:
         # Patterns: git fails if a ref named in full is missing. Refs with the same prefix are fetched too.
         return [f"+{self._hub_name(prefix)}*:{names.tracking(self.remote, prefix)}*" for prefix in prefixes]
@@ -209,7 +264,10 @@ class RemoteHub:
 
     def read(self, *refs: str, retry_now: bool = False) -> bool:
         """Fetch some refs; False if the hub is unreachable, or in backoff and not ``retry_now``."""
-        return (retry_now or not self.in_backoff()) and self._fetch(self._rules(refs), self._seconds)
+        if self.in_backoff() and not retry_now:
+            return False
+        self._bring_back([ref for ref in refs if names.agent_of(ref) is not None])
+        return self._fetch(self._rules(refs), self._seconds)
 
     def probe(self, commit: str) -> None:
         """Check with temporary refs that the hub can be used.
@@ -269,7 +327,7 @@ class RemoteHub:
                     tracked = names.tracking(self.remote, ref)
                     before = self.local_refs.get(tracked)
                     if before != new:
-                        with suppress(StaleRef):  # a concurrent fetch is newer and wins
+                        with suppress(StaleRef, GitError):  # a concurrent fetch is newer, and the next one renews it
                             self.local_refs.move(tracked, before, new, "clia: hub")
                 return
             # It may have succeeded anyway: ask the hub.
@@ -309,10 +367,11 @@ class RemoteHub:
         specs = (f"{new or ''}:{self._hub_name(ref)}" for ref, _, new in moves)
         return self._git(seconds, *plain, *_PUSH, *leases, "--", self.remote, *specs)
 
-    def _git(self, seconds: float, *words: str) -> GitResult:
+    def _git(self, seconds: float, *words: str, stdin: str | None = None, most: int = OUTPUT_MAX) -> GitResult:
         command, environment = self._command.whole(*words)
-        directory = self._handle.work_dir or self._handle.common_dir
-        return run_limited(command, environment | self._command.reaching, directory, TransferLimits(_NO_LIMIT, seconds))
+        directory, limits = self._handle.work_dir or self._handle.common_dir, TransferLimits(_NO_LIMIT, seconds)
+        variables = environment | self._command.reaching
+        return run_limited(command, variables, directory, limits, stdin or os.devnull, most)
 
     def _ref_locked(self, moves: Sequence[Move], reason: str) -> TransportError:
         """Return the error for refs that are locked at the hub. Other refs are not concerned."""
@@ -330,6 +389,9 @@ class RemoteHub:
         if outage is None and self._locked is not None:
             return TransportError(f"cannot fetch from the hub: {self._locked}", code="ref-locked", fields={"remote": self.remote})
         reason = outage.reason if outage else "it does not answer"
+        refused = refused_transport(reason)
+        if refused is not None:
+            return refused
         problem = "cannot accept pushes now" if _SERVER_FAILED.search(reason) else "cannot be reached"
         message, fields = f"the hub {self.address()} {problem}: {reason}", {"remote": self.remote, "reason": reason}
         hints = ["work continues locally; clia hub sync publishes it when the hub is back"]

@@ -13,7 +13,7 @@ from clia.errors import InvalidInput, NotFound
 from clia.hub.model import FORK
 from clia.values import refs as names
 from clia.values.background import background_thread
-from clia.verbs import ADMIN, VIEWER, verb
+from clia.verbs import ADMIN, VIEWER, require_person, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class HubService:
 
     @verb("GET", "/hub", VIEWER, "upkeep", "hub_status")
     def status(self) -> HubStatus:
-        """How this clone and its hub differ, as far as is known; the hub is not contacted."""
+        """The known differences between this clone and its hub; the hub is not contacted."""
         return self._hub().status()
 
     @verb("POST", "/hub/sync", ADMIN, "upkeep", "hub_sync")
@@ -54,6 +54,8 @@ class HubService:
         ``forks``: new names for our line of agents that have forked. ``abandon``: agents whose last work is on a machine that is
         lost; that work is given up.
         """
+        if forks or abandon:
+            require_person(self._components.options.agent, "run clia hub sync without --fork and --abandon")
         hub = self._hub()
         hub.abandon(abandon)
         results = hub.sync(progress)
@@ -90,7 +92,8 @@ class HubService:
             raise NotFound(f"agent {name!r} has not diverged", code="no-fork", hints=hints, fields={"agent": name})
         head = parts.core.refs.get(names.head(new))
         if head is None or not parts.core.graph.descends(head, fork.ours):
-            parts.agents.spawn(new, parts.agents.briefing_of(name), at=fork.ours)
+            briefing = parts.agents.briefing_at(name, fork.ours, fork.theirs)
+            parts.agents.spawn(new, briefing, at=fork.ours, origin=parts.agents.origin_of(name))
         with parts.envelope.held(name):
             return hub.follow_hub(name)
 

@@ -102,7 +102,7 @@ class HubSync:
         return self.unpublished.has(names.head(name))
 
     def _is_current(self, name: str) -> bool:
-        """Whether no machine has announced anything new. What plain git did at the hub shows when a ref is moved."""
+        """Whether no machine has announced anything new. Changes by plain git at the hub are noticed when a ref is moved."""
         work = self.unpublished
         return self._has_all(work.announced(name)) and not work.has(names.head(name)) and self._has_all(work.announced_chains())
 
@@ -132,9 +132,9 @@ class HubSync:
         return self._alone.objects.kind(cid) == "commit" and self._alone.graph.descends(ours, cid)
 
     def refresh(self, name: str) -> None:
-        """Adopt what other machines did to an agent, before its state is used without working on it.
+        """Adopt the work of other machines on an agent before its state is read.
 
-        ``Conflict`` as for ``sync_agent``: acknowledged work must not be left out silently.
+        ``Conflict`` as for ``sync_agent``: acknowledged work must not be omitted silently.
         """
         if not names.is_name(name):  # publish unpublished work of a chain, if the hub is reachable
             if self.unpublished.has_under(name) and self.hub.read(*self._refs(name)):
@@ -245,6 +245,8 @@ class HubSync:
             if purged_there and not purged_here:
                 self._adoption.carry_notes(ref, alone.notes.all(names.tracking(self.hub.remote, ref)))
                 return REFUSED
+        if ours is not None and ref == names.KEYS and alone.graph.descends(ours, theirs):
+            return None  # a key that was rotated while the hub was away
         # Only the key chain itself decides whose space this is.
         if not self._adoption.is_sound(ref, theirs) or (ref == names.KEYS and not self.continues_keys(theirs)):
             return FORK
@@ -308,7 +310,27 @@ class HubSync:
             results += self._sync_part(part)
             if progress is not None:
                 progress(start + len(part), len(locks))
+        self._exchange_logs()
         return results
+
+    def _exchange_logs(self) -> None:
+        """Exchange the logs of machines. Each machine adds to its own only, so none of them is ever forked by a sync."""
+        alone, remote = self._alone, self.hub.remote
+        ours = dict(alone.refs.under(names.LOGS))
+        if not ours or not self.hub.read(names.LOGS):
+            return
+        theirs = {str(names.tracked(ref)): cid for ref, cid in alone.refs.under(names.tracking(remote, names.LOGS))}
+        for ref, cid in theirs.items():
+            if ref not in ours or (ours[ref] != cid and alone.graph.descends(cid, ours[ref])):
+                with suppress(StaleRef):  # another process did it
+                    alone.refs.move(ref, ours.get(ref), cid, "clia: follow the hub")
+        moves: list[Move] = [
+            (ref, theirs.get(ref), cid)
+            for ref, cid in ours.items()
+            if theirs.get(ref) != cid and (ref not in theirs or alone.graph.descends(cid, theirs[ref]))
+        ]
+        if moves:
+            self.hub.send(moves)
 
     def _sync_part(self, locks: Sequence[str]) -> list[HubSynced]:
         """Settle each lock, push all moves at once, then check each lock again."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from clia.errors import AgentNotFound, CliaError, InvalidInput
+from clia.errors import AgentNotFound, CliaError, InvalidInput, require_extra
 from clia.files import DirectoryEntry, LocalFiles
 from clia.identities import git_history
 from clia.identities import lint as linting
@@ -20,7 +20,7 @@ from clia.identities.contexts import KINDS, IdentityContext
 from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order
 from clia.identities.git_history import GitHistory
 from clia.identities.inheritance import INHERITED
-from clia.identities.lineage import Lineage, survey_path
+from clia.identities.lineage import Lineage, place_of, with_agents_dir
 from clia.identities.lint import Checker, FindingsReport, LintSubject, count_severities, load_subject
 from clia.identities.roster import IdentityTarget, IdentityTree, Roster, as_diagnostic, default_chain, is_reserved
 from clia.identities.schemas import schema
@@ -100,12 +100,11 @@ class DoctorReport(NamedTuple):
 
 
 def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> DoctorReport:
-    """The chain, inheritance and findings of each identity visible at a path, active or not.
-
-    Root directives are shown where they are inherited.
+    """The chain, inheritance and findings of each identity visible at a path, active or not. Root directives are shown with the
+    identities that inherit them.
     """
     files = LocalFiles()
-    tree = rosters.seen_from(files, survey_path(path, ceiling=ceiling))
+    tree = rosters.seen_from(files, place_of(path, ceiling=ceiling))
     checker = Checker()
     general = list(tree.diagnostics)
     agents = []
@@ -209,9 +208,20 @@ class _ReversedFiles(LocalFiles):
         return entries and entries[::-1]
 
 
-def roster(path: Path = ".", *, ceiling: Path | None = None, everything: bool = False) -> Roster:
+def roster(path: Path = ".", *, ceiling: Path | None = None, agents_dir: Path | None = None, everything: bool = False) -> Roster:
     """The identities visible at a path."""
-    return rosters.roster(LocalFiles(), survey_path(path, ceiling=ceiling), everything=everything)
+    place = with_agents_dir(place_of(path, ceiling=ceiling), agents_dir)
+    return rosters.roster(LocalFiles(), place, everything=everything)
+
+
+def search(
+    path: Path, text: str, *, slugs: Sequence[str] = (), ceiling: Path | None = None, agents_dir: Path | None = None
+) -> list[rosters.SearchHit]:
+    """The values that contain a text in the documents of the identities visible at a path."""
+    for slug in slugs:
+        check_slug(slug)
+    place = with_agents_dir(place_of(path, ceiling=ceiling), agents_dir)
+    return rosters.search(LocalFiles(), place, text, slugs)
 
 
 def lint(
@@ -222,7 +232,8 @@ def lint(
     ceiling: Path | None = None,
     watch: linting.LintProgress | None = None,
 ) -> FindingsReport[linting.CheckedIdentity]:
-    """Lint the identities visible at a path or declared below it."""
+    """Lint the identities visible at a path or declared below it; ``missing-extra`` without the extra ``lint``."""
+    require_extra("lint")
     for slug in slugs:
         check_slug(slug)
     return linting.lint_tree(LocalFiles(), GitHistory(environment), _identity_tree(path, ceiling), slugs, watch)
@@ -260,5 +271,5 @@ def lines_of(findings: Iterable[Diagnostic]) -> dict[Diagnostic, int]:
 
 
 def _identity_tree(path: Path, ceiling: Path | None) -> IdentityTree:
-    survey_at = partial(survey_path, ceiling=ceiling)
+    survey_at = partial(place_of, ceiling=ceiling)
     return rosters.tree_of(LocalFiles(), survey_at(path), survey_at)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from clia.errors import FileError, InvalidInput
 from clia.files import DIRECTORY, FILE, LINK, MISSING, DirectoryEntry, LocalFiles
 from clia.identities.diagnostics import Diagnostic, diagnostic
-from clia.identities.working_path import WorkingPath, below, depth, find_target, inside, is_owned_by
+from clia.identities.working_path import WorkingPath, below, find_target, inside, is_owned_by
 from clia.values.documents import type_name
 from clia.values.records import fields_json, json_form
 
@@ -38,7 +38,7 @@ class IdentityContext(NamedTuple):
     home: str  # <directory>/.clia/agents/<slug>
     real_home: str
     prefix: str  # short name: the first part of the names of its files
-    reasons: tuple[str, ...]  # why it counts: `ancestor`, `submodule-root`, `symlink`, `root-chain` or `local`
+    reasons: tuple[str, ...]  # why it counts: `ancestor`, `submodule-root`, `agents-dir`, `symlink`, `root-chain` or `local`
     documents: Mapping[str, str | None]  # path of the document of each kind, as found
     more_journals: tuple[str, ...] | None = None  # further agency documents in the directory, by name; all of them are merged
 
@@ -63,7 +63,7 @@ class IdentityContext(NamedTuple):
 
 
 class ExcludedPath(NamedTuple):
-    """A path that was found and does not count."""
+    """A path that was found but does not count."""
 
     path: str  # the directory or file
     reason: str  # `not-containing`, `not-in-root-chain`, `no-documents`, `symlink-outside` or `untrusted-owner`
@@ -90,12 +90,18 @@ class ContextSearch:
             if context is not None:
                 by_home.pop(context.real_home, None)
                 by_home[context.real_home] = context
+        named = self.place.agents_dir
+        if named is not None:
+            context = self.at(named.removesuffix(f"/{AGENTS}") or "/", ["agents-dir"], below(named, self.slug))
+            if context is not None:
+                by_home.pop(context.real_home, None)
+                by_home[context.real_home] = context
         self.excluded.extend(ExcludedPath(sibling, "not-containing") for sibling in self.place.siblings)
         return list(by_home.values())
 
-    def at(self, directory: str, reasons: Iterable[str]) -> IdentityContext | None:
-        """The identity's context in one directory, or None."""
-        home = below(directory, f"{AGENTS}/{self.slug}")
+    def at(self, directory: str, reasons: Iterable[str], home: str | None = None) -> IdentityContext | None:
+        """The identity's context in one directory, or None. ``home``: where its documents are, if not below ``.clia/agents``."""
+        home = home or below(directory, f"{AGENTS}/{self.slug}")
         # Check the owner first: another user's files must neither count nor make a read fail.
         if not self._check_owner(directory, home, ()):
             return None
@@ -193,6 +199,20 @@ def kind_of(name: str) -> str | None:
 ROOT = "root"  # slug of the root directives
 
 
+def root_contexts(files: LocalFiles, place: WorkingPath) -> tuple[list[IdentityContext], list[Diagnostic]]:
+    """The contexts of the root directives that enclose a path, outermost first: their guardrails hold for every identity."""
+    search = ContextSearch(files, place, ROOT)
+    roots = search.default_chain()
+    for context in roots:
+        above = [below(context.directory, name) for name in (".clia", AGENTS)] if context.home.startswith(context.directory) else []
+        for path in (*above, context.home, *context.paths(AGENT)):
+            if files.kind(path) == LINK:
+                search.diagnostics.append(diagnostic("root-symlink", path, f"{path} is a symlink to {files.real(path)}"))
+    # Another user's directory without root directives matters only to the identities that are in it.
+    findings = (item for item in search.diagnostics if item.code != "untrusted-owner" or files.owner(item.path or "") is not None)
+    return roots, list(findings)
+
+
 def root_directives(files: LocalFiles, place: WorkingPath) -> tuple[str, str] | None:
     """The outermost repository with root directives, and their path: the agent document of slug ``root``.
 
@@ -245,7 +265,7 @@ def resolve_chain(
     if request.mode == EXPLICIT:
         chosen[local] = chosen[local]._replace(reasons=(*chosen[local].reasons, "local"))
     contexts = sorted(
-        chosen.values(), key=lambda context: (context.real_home == local, depth(context.directory), context.directory)
+        chosen.values(), key=lambda context: (context.real_home == local, search.place.rank(context.directory), context.directory)
     )
     pinned = tuple(context for context in default if context.real_home not in chosen)
     for context in pinned:
@@ -306,7 +326,7 @@ def _requested_contexts(
             search.diagnostics.append(diagnostic("root-without-agent", request.source, message, at))
         else:
             contexts[context.real_home] = context
-    return sorted(contexts.values(), key=lambda context: (depth(context.directory), context.directory))
+    return sorted(contexts.values(), key=lambda context: (search.place.rank(context.directory), context.directory))
 
 
 def _checked_type(path: str, pointer: str, value: Any, kind: type) -> Any:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from clia.errors import CliaError, FileError
 from clia.files import FILE, LINK, LocalFiles
-from clia.identities.contexts import ARCHIVE, IdentityContext, kind_of
+from clia.identities.contexts import AGENCY, AGENT, ARCHIVE, IdentityContext, kind_of
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic
-from clia.identities.working_path import depth, find_target, inside, repositories_above
+from clia.identities.working_path import WorkingPath, find_target, inside
 from clia.values import documents
 
 TYPE_CHECKING = False
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-CONTEXT, INHERITED = "context", "inherited"
+CONTEXT, INHERITED, ROOT_RULES = "context", "inherited", "root-rules"
+_GUARDRAILS = frozenset(["guardrails"])
 _GENERATED_DIRECTORIES = (".clia/exports", ".generated", ARCHIVE)
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[^/]+@[^/]+:")
 
@@ -30,7 +31,7 @@ class Layer(NamedTuple):
     path: str
     document: dict[str, Any]
     directory: str  # the domain directory of its context
-    origin: str  # CONTEXT or INHERITED
+    origin: str  # CONTEXT, INHERITED or ROOT_RULES
     only: frozenset[str] | None  # the fields to merge; None: all
     inherited_by: str | None = None
     data: bytes = b""
@@ -39,9 +40,9 @@ class Layer(NamedTuple):
 class DocumentReader:
     """Loads the documents of one lineage; reads each file once."""
 
-    def __init__(self, files: LocalFiles, trusted: frozenset[int] | None = None) -> None:
+    def __init__(self, files: LocalFiles, place: WorkingPath) -> None:
         self.files = files
-        self._trusted = trusted
+        self.place = place
         self.diagnostics: list[Diagnostic] = []
         self._loaded: dict[str, tuple[dict[str, Any], bytes] | None] = {}
         self._roots: dict[str, list[str]] = {}
@@ -79,30 +80,57 @@ class DocumentReader:
     def roots(self, directory: str) -> list[str]:
         """The repository roots that enclose a directory, innermost first."""
         if directory not in self._roots:
-            self._roots[directory] = repositories_above(self.files, directory, self._trusted)
+            self._roots[directory] = self.place.roots_above(self.files, directory)
         return self._roots[directory]
 
 
 def build_layers(
-    reader: DocumentReader, kind: str, chain: Sequence[IdentityContext], pinned: Sequence[IdentityContext]
+    reader: DocumentReader,
+    kind: str,
+    chain: Sequence[IdentityContext],
+    pinned: Sequence[IdentityContext],
+    roots: Sequence[IdentityContext] = (),
 ) -> list[Layer]:
-    """The layers of one kind: ``chain`` in full, ``pinned`` contexts with their guardrails only."""
-    reader.knows([*chain, *pinned])
-    rank = {context.real_home: index for index, context in enumerate(chain)}
+    """The layers of one kind: ``chain`` in full, ``pinned`` contexts and those of ``roots`` with their guardrails only.
 
-    def order(context: IdentityContext) -> tuple[int, int, str]:
-        """Sort pinned contexts by depth; the order of the chain never changes."""
-        if context.real_home in rank:
-            return rank[context.real_home], 1, ""
-        before = sum(depth(other.directory) <= depth(context.directory) for other in chain[:-1])
-        return before, 0, context.directory
-
+    Root directives come directly before the identity's own context at the same place.
+    """
+    reader.knows([*chain, *pinned, *roots])
+    ranks = [reader.place.rank(context.directory) for context in chain]
+    copied = _copied(reader.place, kind, chain)
+    placements = [_Placement((index, 1, 0, "", 0), context, CONTEXT, index in copied) for index, context in enumerate(chain)]
+    for context in pinned:
+        rank = reader.place.rank(context.directory)
+        before = sum(other <= rank for other in ranks[:-1])
+        placements.append(_Placement((before, 0, rank, context.directory, 1), context, CONTEXT, is_pinned=True))
+    for context in roots if kind == AGENT else ():
+        rank = reader.place.rank(context.directory)
+        before = sum(other < rank for other in ranks)
+        placements.append(_Placement((before, 0, rank, context.directory, 0), context, ROOT_RULES, is_pinned=True))
     own = {reader.real(path) for context in chain for path in context.paths(kind)}
     builder = _LayerBuilder(reader, kind, own)
-    for context in sorted([*chain, *pinned], key=order):
+    for _, context, origin, is_pinned in sorted(placements):
         for path in context.paths(kind):
-            builder.add(path, context.directory, None if context.real_home in rank else frozenset(["guardrails"]))
+            builder.add(path, context.directory, origin, _GUARDRAILS if is_pinned else None)
     return builder.layers
+
+
+class _Placement(NamedTuple):
+    order: tuple[int, int, int, str, int]  # unique: position in the chain, whether it is in it, rank, directory, no root directives
+    context: IdentityContext
+    origin: str
+    is_pinned: bool  # only its guardrails count
+
+
+def _copied(place: WorkingPath, kind: str, chain: Sequence[IdentityContext]) -> set[int]:
+    """The contexts whose document has a copy in the worktree that the path is in: the copy is the document that is worked on.
+
+    Journals are merged by entry, so all of them count.
+    """
+    if place.local is None or kind == AGENCY:
+        return set()
+    directories = {context.directory for context in chain if context.documents[kind] is not None}
+    return {index for index, context in enumerate(chain) if place.copy_of(context.directory) in directories}
 
 
 class _LayerBuilder:
@@ -113,9 +141,9 @@ class _LayerBuilder:
         self.layers: list[Layer] = []
         self.placed: set[tuple[str, bool]] = set()  # (real path, in full)
 
-    def add(self, path: str, directory: str, only: frozenset[str] | None) -> None:
+    def add(self, path: str, directory: str, origin: str, only: frozenset[str] | None) -> None:
         """Add a document after what it inherits, depth first. Iterative, because chains may be long."""
-        stack = {self.reader.real(path): self._visit(path, directory, only, None)}  # in the order of the visits
+        stack = {self.reader.real(path): self._visit(path, directory, origin, only, None)}  # in the order of the visits
         while stack:
             visit = next(reversed(stack.values()))
             real, by = next(visit, (None, ""))
@@ -124,9 +152,11 @@ class _LayerBuilder:
             elif real in stack:
                 self._report("inherits-cycle", by, f"{by} inherits {real}, which inherits it again", "/inherits")
             elif (real, only is None) not in self.placed and real not in self.own:
-                stack[real] = self._visit(real, directory, only, by)
+                stack[real] = self._visit(real, directory, origin if origin == ROOT_RULES else INHERITED, only, by)
 
-    def _visit(self, path: str, directory: str, only: frozenset[str] | None, by: str | None) -> Iterator[tuple[str, str]]:
+    def _visit(
+        self, path: str, directory: str, origin: str, only: frozenset[str] | None, by: str | None
+    ) -> Iterator[tuple[str, str]]:
         """Yield what the document inherits, then add the document."""
         loaded = self.reader.load(path)
         if loaded is None:
@@ -135,7 +165,6 @@ class _LayerBuilder:
         for target in self._targets(path, document, directory):
             yield target, path
         self.placed.add((self.reader.real(path), only is None))
-        origin = CONTEXT if by is None else INHERITED
         self.layers.append(Layer(path, document, directory, origin, only, by, data))
 
     def _targets(self, path: str, document: dict[str, Any], directory: str) -> Iterator[str]:
@@ -164,7 +193,7 @@ class _LayerBuilder:
             raise _UnusableInherit("unreadable", err.message) from None
         if target is None:
             raise _UnusableInherit("inherits-missing", "which does not exist")
-        if not inside(target, roots[-1]):
+        if not any(inside(target, root) for root in roots):
             raise _UnusableInherit("inherits-outside", f"which is outside {roots[-1]}")
         if any(f"/{name}/" in target for name in _GENERATED_DIRECTORIES):
             raise _UnusableInherit("inherits-kind-mismatch", "which is a generated or archived file")

@@ -24,7 +24,7 @@ from clia.values.slugs import check_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from clia.values.clock import Clock
 
@@ -95,7 +95,11 @@ def agency_paths(files: LocalFiles, target: WriteTarget) -> list[str]:
 
 def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
     """The entries of an agency file, and its text."""
-    data = files.read(path, documents.MAX_BYTES) or b""
+    return entries_in(files.read(path, documents.MAX_BYTES) or b"", path)
+
+
+def entries_in(data: bytes, path: str) -> tuple[list[Any], str]:
+    """The entries of an agency document, and its text."""
     document = documents.parse(data, path)
     entries = document.get("entries")
     if entries is not None and not isinstance(entries, list):
@@ -118,22 +122,38 @@ def append_entries(
     with files.exclusive(paths[0].rpartition("/")[0] if paths else target.home):
         paths = agency_paths(files, target)
         if not paths:
-            path = f"{target.home}/{slug}@{target.prefix}.agency.triad.json"
+            path = f"{target.home}/{agency_name(slug, target.prefix)}"
             added = tuple(choose([]))
             if added:
-                data = pretty_bytes({"schemaVersion": SCHEMA_VERSION, "slug": slug, "entries": list(added)})
-                documents.check_size(len(data), path)
-                files.create(path, data)
+                files.create(path, new_agency(slug, added, path))
             return path, bool(added), added
         path = paths[0]
         present, text = agency_entries(files, path)
         added = tuple(choose([*present, *(entry for other in paths[1:] for entry in agency_entries(files, other)[0])]))
         if added:
-            data = append_to_array(text, "entries", added).encode("utf-8")
-            if documents.parse(data, path).get("entries") != [*present, *added]:
-                raise FileError(f"{path}: the entries cannot be appended safely; nothing was written", fields={"path": path})
-            files.replace(path, data)
+            files.replace(path, extended_agency(text, present, added, path))
         return path, False, added
+
+
+def agency_name(slug: str, prefix: str) -> str:
+    """The name of a new agency file."""
+    return f"{slug}@{prefix}.agency.triad.json"
+
+
+def new_agency(slug: str, entries: Sequence[dict[str, Any]], path: str) -> bytes:
+    """A new agency document with these entries."""
+    data = pretty_bytes({"schemaVersion": SCHEMA_VERSION, "slug": slug, "entries": list(entries)})
+    documents.check_size(len(data), path)
+    return data
+
+
+def extended_agency(text: str, present: list[Any], added: Sequence[dict[str, Any]], path: str) -> bytes:
+    """An agency document with its entries and new ones; every byte of it stays."""
+    data = append_to_array(text, "entries", added).encode("utf-8")
+    documents.check_size(len(data), path)
+    if documents.parse(data, path).get("entries") != [*present, *added]:
+        raise FileError(f"{path}: the entries cannot be appended safely; nothing was written", fields={"path": path})
+    return data
 
 
 AUTO = "auto"
@@ -148,33 +168,31 @@ class Note(NamedTuple):
     dirs_touched: Sequence[str] = ()
     idempotency_key: str | None = None
     kind: str = "log"
+    about: Mapping[str, str] = {}  # extensions that say what it is about, such as a commit
 
 
+@json_form(commit="commit?")
 class JournalResult(NamedTuple):
     """An entry of a journal that was written."""
 
-    path: str  # the agency file
+    path: str  # the agency file; in the tree of the agent, if it was written into a branch
     entry: dict[str, Any]  # the entry as it is in the file
     sha256: str  # of the entry; waivers name approvals by it
     appended: bool  # false: an entry with this idempotency key exists
     created: bool  # whether the file is new
+    commit: str | None = None  # the commit of the agent; only if the entry was written into a branch
 
 
 def append_note(
     files: WritableLocalFiles, target: WriteTarget, slug: str, note: Note, *, signature: str, clock: Clock
 ) -> JournalResult:
     """Append ``note`` to the agency at ``target``; ``signature`` replaces ``auto``."""
-    for field, value in (("note", note.text), ("signature", note.signature), ("idempotency-key", note.idempotency_key)):
-        if value is not None and not value.strip():
-            raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
-    texts = [note.text, note.signature, note.idempotency_key or "", *note.tags, *note.dirs_touched]
-    if re.search("[\0\ud800-\udfff]", "".join(texts)):
-        raise InvalidInput("a journal entry must be Unicode text without NUL", code="invalid-text")
-    entry = _journal_entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
+    check_note(note)
+    entry = journal_entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
     same: list[dict[str, Any]] = []  # entries with this idempotency key
 
     def choose(present: list[Any]) -> list[dict[str, Any]]:
-        same.extend(other for other in present if note.idempotency_key and _idempotency_key(other) == note.idempotency_key)
+        same.extend(with_key(present, note.idempotency_key))
         return [] if same else [entry]
 
     path, created, added = append_entries(files, target, slug, choose)
@@ -182,7 +200,18 @@ def append_note(
     return JournalResult(path, written, digest(written), bool(added), created)
 
 
-def _journal_entry(slug: str, note: Note, signature: str, source: str, moment: str) -> dict[str, Any]:
+def check_note(note: Note) -> None:
+    """``InvalidInput`` if a note is empty, or no text."""
+    for field, value in (("note", note.text), ("signature", note.signature), ("idempotency-key", note.idempotency_key)):
+        if value is not None and not value.strip():
+            raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
+    texts = [note.text, note.signature, note.idempotency_key or "", *note.tags, *note.dirs_touched]
+    if re.search("[\0\ud800-\udfff]", "".join(texts)):
+        raise InvalidInput("a journal entry must be Unicode text without NUL", code="invalid-text")
+
+
+def journal_entry(slug: str, note: Note, signature: str, source: str, moment: str) -> dict[str, Any]:
+    """The entry for a note."""
     entry: dict[str, Any] = {
         "timestamp": moment,
         "kind": note.kind,
@@ -192,9 +221,14 @@ def _journal_entry(slug: str, note: Note, signature: str, source: str, moment: s
         "contributions": [{"by": slug, "types": [{"type": note.kind, "weight": 1, "evidence": note.text}]}],
     }
     tags = list(dict.fromkeys(tag.strip() for tag in note.tags if tag.strip()))
-    extensions = {"x-dirsTouched": list(dict.fromkeys(note.dirs_touched)), "x-idempotencyKey": note.idempotency_key}
+    extensions = {"x-dirsTouched": list(dict.fromkeys(note.dirs_touched)), "x-idempotencyKey": note.idempotency_key, **note.about}
     optional = {"tags": tags, "extensions": {key: value for key, value in extensions.items() if value}}
     return entry | {key: value for key, value in optional.items() if value}
+
+
+def with_key(entries: Iterable[Any], key: str | None) -> list[dict[str, Any]]:
+    """The entries with an idempotency key."""
+    return [entry for entry in entries if key and _idempotency_key(entry) == key]
 
 
 def _idempotency_key(entry: Any) -> Any:

@@ -86,9 +86,9 @@ def _entries(document: dict[str, Any]) -> list[Any]:
 def _union(ancestor: list[Any], left: list[Any], right: list[Any]) -> list[Any]:
     old = {digest(entry): entry for entry in ancestor}
     ours, theirs = ({digest(entry): entry for entry in side} for side in (left, right))
-    kept = [entry for key, entry in old.items() if key in ours and key in theirs]
+    common = [entry for key, entry in old.items() if key in ours and key in theirs]
     new = {key: entry for key, entry in (ours | theirs).items() if key not in old}
-    return kept + [new[key] for key in sorted(new, key=lambda key: (_moment(new[key]), key))]
+    return common + [new[key] for key in sorted(new, key=lambda key: (_moment(new[key]), key))]
 
 
 def _moment(entry: Any) -> str:

@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from clia.errors import AgentNotFound, CliaError
 from clia.files import LINK, LocalFiles
-from clia.identities import git_history, inheritance, lint_guardrails
-from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, IdentityContext, kind_of, root_directives
+from clia.identities import git_history, inheritance
+from clia.identities.contexts import (
+    AGENCY,
+    AGENT,
+    KINDS,
+    ROOT,
+    ContextSearch,
+    IdentityContext,
+    kind_of,
+    root_contexts,
+    root_directives,
+)
 from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order
-from clia.identities.inheritance import CONTEXT, Layer
+from clia.identities.guardrails import lint as lint_guardrails
+from clia.identities.inheritance import CONTEXT, ROOT_RULES, Layer
 from clia.identities.lineage import Lineage
 from clia.identities.merge import merge
 from clia.identities.roster import IdentityTarget, IdentityTree, as_diagnostic, default_chain, is_active
@@ -88,10 +99,11 @@ def _along_default_chain(files: LocalFiles, target: IdentityTarget, trouble: Dia
     contexts, discovery = default_chain(files, place, slug)
     if not contexts:
         return [trouble, *discovery]
-    reader = inheritance.DocumentReader(files, place.trusted)
-    layers = {kind: inheritance.build_layers(reader, kind, contexts, ()) for kind in KINDS}
+    reader = inheritance.DocumentReader(files, place)
+    roots, trouble_of_roots = ([], []) if slug == ROOT else root_contexts(files, place)
+    layers = {kind: inheritance.build_layers(reader, kind, contexts, (), roots) for kind in KINDS}
     document, _, merging = merge(AGENT, slug, layers[AGENT])
-    reading = (trouble, *discovery, *reader.diagnostics, *merging)
+    reading = (trouble, *discovery, *trouble_of_roots, *reader.diagnostics, *merging)
     return LintSubject(slug, place, files, contexts, layers, None, document.get("status"), reading)
 
 
@@ -214,7 +226,8 @@ def check_inherits_root(subject: LintSubject) -> Iterator[Diagnostic]:
     # Report the outermost document in that repository, where one line fixes every path below.
     own = [layer.path for layer in subject.layers[AGENT] if layer.origin == CONTEXT and inside(layer.directory, repository)]
     if own:
-        yield diagnostic("inherits-root-missing", own[0], f"{own[0]} does not inherit the root directives {path}", "/inherits")
+        message = f"{own[0]} does not inherit the root directives {path}: only their guardrails apply"
+        yield diagnostic("inherits-root-missing", own[0], message, "/inherits")
 
 
 if TYPE_CHECKING:
@@ -229,6 +242,9 @@ class LintCheck(NamedTuple):
     run: Callable[..., Iterable[Diagnostic]]
 
 
+# Codes of worktrees of agents.
+AGENT_CODES = ("guardrails-missing", "guardrail-removed", "agent-record-unreadable")
+
 CHECKS = (
     LintCheck(
         (
@@ -236,7 +252,7 @@ CHECKS = (
             "not-a-directory", "symlink-escape", "untrusted-owner", "unsafe-submodule-path", "invalid-gitmodules",
             "ambiguous-triad", "legacy-name", "inherits-missing", "inherits-remote", "inherits-outside", "inherits-cycle",
             "inherits-kind-mismatch", "inherits-legacy-place", "inherits-legacy-name", "invalid-root-chain", "root-without-agent",
-            "guardrails-pinned",
+            "guardrails-pinned", "invalid-rule", "root-symlink", *AGENT_CODES,
         ),
         lambda subject: subject.reading,
     ),
@@ -244,6 +260,7 @@ CHECKS = (
     LintCheck(("slug-mismatch",), check_slugs),
     LintCheck(("inherits-root-missing",), check_inherits_root),
     LintCheck(("guardrail-weakened",), lint_guardrails.check_weakened),
+    LintCheck(("guardrail-removed",), lint_guardrails.check_removed),
     LintCheck(("guardrail-dropped",), lint_guardrails.check_dropped),
     LintCheck(("waiver-unapproved", "waiver-unknown-guardrail"), lint_guardrails.check_waivers),
     LintCheck(("checklist-disabled",), lint_guardrails.check_disabled),
@@ -259,7 +276,7 @@ TREE_CODES = ("invalid-slug", "unreadable", "unsafe-submodule-path", "invalid-gi
 HISTORY_CODES = ("removed-without-archive", "history-shallow", "history-unavailable")
 
 # A schema error at the same pointer as one of these adds nothing.
-_MORE_SPECIFIC = frozenset(("wrong-type", "scalar-for-list", "slug-mismatch", "invalid-root-chain"))
+_MORE_SPECIFIC = frozenset(("wrong-type", "scalar-for-list", "slug-mismatch", "invalid-root-chain", "invalid-rule"))
 
 
 class CheckedIdentity(NamedTuple):
@@ -314,6 +331,8 @@ class Checker:
                 diagnostics.append(as_diagnostic(error, subject.place.path))
         for kind in KINDS:
             for layer in subject.layers[kind]:
+                if layer.origin == ROOT_RULES:
+                    continue  # they are checked as documents of their own
                 if (kind, layer.path) not in self._documents:
                     findings = [item for check in DOCUMENT_CHECKS for item in check.run(kind, layer)]
                     self._documents[kind, layer.path] = findings

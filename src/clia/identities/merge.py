@@ -75,7 +75,7 @@ class ComputedValue:
         self.sources = sources
 
 
-def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Provenance], list[Diagnostic]]:
+def merge(kind: str, slug: str | None, layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Provenance], list[Diagnostic]]:
     """The merged document, the provenance of each field, and diagnostics for wrong types."""
     diagnostics: list[Diagnostic] = []
     offers = _offers(layers, diagnostics)
@@ -130,7 +130,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _same_kinds(left: Any, right: Any) -> bool:
-    """For equal values: whether booleans are only equal to booleans."""
+    """Whether booleans in two equal values are only equal to booleans."""
     if isinstance(left, dict):
         return all(_same_kinds(value, right[key]) for key, value in left.items())
     if isinstance(left, list):

@@ -48,7 +48,7 @@ class Explanation(NamedTuple):
 
     pointer: str  # JSON pointer into the merged document
     value: Any  # the merged value
-    value_sha256: str  # of a string's text, or of the canonical JSON of any other value
+    value_sha256: str  # of the text of a string or a guardrail, by which waivers name it; else of the canonical JSON
     rule: str  # the merge rule that applies
     story: str  # the rule in words
     winner: ValueOrigin | None  # the value that decided; null if several files or no file provide it
@@ -88,9 +88,17 @@ def _origin(origin: TakenValue | ComputedValue, below: str, rule: str, layers: S
     if isinstance(origin, ComputedValue):
         places = [{"path": layers[layer].path, "pointer": at} for layer, at in origin.sources]
         return {"path": None, "pointer": None, "rule": rule, "contributors": places, "note": origin.reason}
-    places = [{"path": layers[layer].path, "pointer": at + below} for layer, at in sorted([origin.source, *origin.also])]
+    places = [{"path": layers[layer].path, "pointer": at + below} for layer, at in _once([origin.source, *origin.also], layers)]
     layer, at = origin.source
     return {"path": layers[layer].path, "pointer": at + below, "rule": rule, "contributors": places}
+
+
+def _value_sha256(parts: Sequence[str], value: Any) -> str:
+    if isinstance(value, str):
+        return text_digest(value)
+    if len(parts) == 2 and parts[0] == "guardrails":
+        return text_digest(merge_rules.projected_text(value))  # waivers name it by this
+    return digest(value)
 
 
 def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer], pointer: str) -> Explanation:
@@ -109,11 +117,11 @@ def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers:
         rest = rest[1:]
     below = pointers.join(rest)
     winner = _value_origin(layers, node.source, below) if isinstance(node, TakenValue) else None
-    contributors = [_value_origin(layers, source, below) for source in _sources(node)]
+    contributors = [_value_origin(layers, source, below) for source in _once(_sources(node), layers)]
     return Explanation(
         pointer,
         value,
-        text_digest(value) if isinstance(value, str) else digest(value),
+        _value_sha256(parts, value),
         rule.strategy,
         rule.story,
         winner,
@@ -121,6 +129,14 @@ def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers:
         tuple(_shadowed(layers, node, parts, below, rule.strategy)),
         node.reason if isinstance(node, ComputedValue) else "",
     )
+
+
+def _once(sources: list[Source], layers: Sequence[Layer]) -> list[Source]:
+    """The sources in layer order. A file that takes part twice, as root directives that are also inherited, counts once."""
+    places: dict[tuple[str, str], Source] = {}
+    for source in sorted(sources):
+        places.setdefault((layers[source[0]].path, source[1]), source)
+    return list(places.values())
 
 
 def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:

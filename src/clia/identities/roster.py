@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from clia.errors import AgentNotFound, CliaError, FileError
+from clia.errors import AgentNotFound, CliaError, FileError, InvalidInput
 from clia.files import DIRECTORY, LINK, LocalFiles
-from clia.identities.contexts import AGENTS, ROOT, ContextSearch, IdentityContext
+from clia.identities.contexts import AGENTS, KINDS, ROOT, ContextSearch, IdentityContext
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order
 from clia.identities.lineage import Lineage
+from clia.identities.merge_rules import projected_text
 from clia.identities.working_path import WorkingPath, below, inside
+from clia.values.pointer import leaves, token
 from clia.values.records import fields_json
 from clia.values.slugs import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 
 _RESERVED = frozenset((ROOT, "templates"))
@@ -50,6 +52,16 @@ class Roster(NamedTuple):
         return fields_json(self)
 
 
+class SearchHit(NamedTuple):
+    """A value in an identity's merged documents that contains a text."""
+
+    slug: str  # the identity
+    document: str  # `agent`, `agenda` or `agency`
+    pointer: str  # JSON pointer into the merged document
+    text: str  # the value, as text
+    path: str | None  # the file that provides it
+
+
 class IdentityTarget(NamedTuple):
     """An identity, seen from a working path."""
 
@@ -64,6 +76,43 @@ class IdentityTree(NamedTuple):
     targets: tuple[IdentityTarget, ...]
     repositories: tuple[str, ...]  # the innermost that encloses the top, and all below
     diagnostics: tuple[Diagnostic, ...]
+
+
+def search(files: LocalFiles, place: WorkingPath, text: str, slugs: Collection[str] = ()) -> list[SearchHit]:
+    """The values that contain a text, in any case, in the documents of the identities visible from ``place``."""
+    wanted = text.casefold()
+    if not wanted.strip():
+        raise InvalidInput("the text to search must not be empty", code="empty-value", fields={"field": "text"})
+    hits: list[SearchHit] = []
+    for name in visible_names(files, place)[0]:
+        if not is_slug(name) or (slugs and name not in slugs):
+            continue
+        try:
+            identity = Lineage(files, place, name)
+        except CliaError:  # nothing to search; `agents lint` reports it
+            continue
+        for kind in KINDS:
+            merged = identity.merged(kind)
+            matches = [(at, shown) for at, shown in _texts(merged.document) if wanted in shown.casefold()]
+            origins = merged.origins() if matches else {}
+            hits += [SearchHit(name, kind, at, shown, _file_of(origins, at)) for at, shown in matches]
+    return hits
+
+
+def _texts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Pointer and text of each item of a list, and of each other string."""
+    for field, value in document.items():
+        at = f"/{token(field)}"
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                lines = [projected_text(item), *(leaf for _, leaf in leaves(item) if isinstance(leaf, str))]
+                yield f"{at}/{index}", "\n".join(dict.fromkeys(lines))
+        else:
+            yield from ((at + below_it, leaf) for below_it, leaf in leaves(value) if isinstance(leaf, str))
+
+
+def _file_of(origins: Mapping[str, Any], at: str) -> str | None:
+    return next((origin["path"] for pointer, origin in origins.items() if pointer == at or pointer.startswith(f"{at}/")), None)
 
 
 def is_reserved(name: str) -> bool:
@@ -95,6 +144,10 @@ def visible_names(files: LocalFiles, place: WorkingPath) -> tuple[dict[str, list
     for ancestor in place.ancestors:
         for name in _names_at(files, place, ancestor, diagnostics):
             names.setdefault(name, []).append(ancestor)
+    if place.agents_dir is not None:
+        directory = place.agents_dir.removesuffix(f"/{AGENTS}") or "/"
+        for name in sorted(entry.name for entry in files.entries(place.agents_dir) or () if is_slug(entry.name)):
+            names.setdefault(name, []).append(directory)
     return dict(sorted(names.items())), diagnostics
 
 

@@ -18,6 +18,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clia.identities.agent_places import FrozenProfile
+
 
 class WorkingPath(NamedTuple):
     """A surveyed working path, shared by every identity that is resolved from it."""
@@ -27,8 +29,36 @@ class WorkingPath(NamedTuple):
     repositories: tuple[str, ...]  # ancestors with a `.git`
     submodules: frozenset[str]  # ancestors that an outer `.gitmodules` declares
     siblings: tuple[str, ...]  # declared submodules that do not contain the path
-    trusted: frozenset[int] | None  # owners trusted outside repositories; None: everybody
+    trusted: frozenset[int] | None  # owners trusted outside repositories; None: everyone
     diagnostics: tuple[Diagnostic, ...]
+    local: WorktreeLayer | None = None  # the path is in a linked worktree that is read as if it were elsewhere
+    agents_dir: str | None = None  # a directory of identities that an operator named; it is the innermost one
+
+    def rank(self, directory: str) -> int:
+        """The position of a directory among the ancestors, outermost first; its depth if it is none of them."""
+        top = self.ancestors[0]
+        return self.ancestors.index(directory) + depth(top) if directory in self.ancestors else depth(directory)
+
+    def copy_of(self, directory: str) -> str | None:
+        """The copy of a directory of the main worktree in the worktree that the path is in."""
+        if self.local is None or self.local.main is None or not inside(directory, self.local.main):
+            return None
+        return self.local.top + directory.removeprefix(self.local.main)
+
+    def roots_above(self, files: LocalFiles, directory: str) -> list[str]:
+        """The repositories that enclose a directory, innermost first. Those around the main worktree also enclose its copies."""
+        if self.local is None or not inside(directory, self.local.top):
+            return repositories_above(files, directory, self.trusted)
+        nested = [root for root in repositories_above(files, directory, self.trusted) if inside(root, self.local.top)]
+        return nested + [root for root in reversed(self.repositories) if not inside(root, self.local.top)]
+
+
+class WorktreeLayer(NamedTuple):
+    """A linked worktree whose documents are the innermost layer above those of the main worktree."""
+
+    top: str  # the worktree
+    main: str | None  # the main worktree of its repository; None: the repository is bare, or does not count
+    frozen: FrozenProfile | None = None  # the record of the agent that works in it
 
 
 def inside(path: str, root: str) -> bool:
@@ -95,12 +125,12 @@ def domain_name(files: LocalFiles, directory: str) -> str:
     """The short name of a domain directory: the repository's name, also in a linked worktree, or the directory's own."""
     name = directory.rpartition("/")[2] or "root"
     try:
-        main = _main_git_directory(files, directory)
+        link = git_directory_of(files, directory)
     except FileError:
         return name
-    if main is None:
+    if link is None or link.common is None:
         return name
-    parent, _, last = main.rpartition("/")
+    parent, _, last = link.common.rpartition("/")
     if last == ".git":  # of a repository with a worktree
         return parent.rpartition("/")[2] or "root"
     return last.removesuffix(".git") or name  # a bare repository, or a submodule's git directory
@@ -109,23 +139,89 @@ def domain_name(files: LocalFiles, directory: str) -> str:
 _MAX_LINK = 8192
 
 
-def _main_git_directory(files: LocalFiles, directory: str) -> str | None:
-    """The git directory that a linked worktree belongs to; None for anything else."""
-    path = below(directory, ".git")
+class GitDirectory(NamedTuple):
+    """What a ``.git`` file names."""
+
+    directory: str
+    common: str | None  # the git directory of the repository that a linked worktree belongs to; None: a submodule
+
+
+def git_directory_of(files: LocalFiles, top: str) -> GitDirectory | None:
+    """The git directory that the ``.git`` file of a directory names; None if it has no such file."""
+    path = below(top, ".git")
     if files.kind(path) != FILE:
         return None
     link = (files.read(path, _MAX_LINK) or b"").decode("utf-8", "surrogateescape").strip()
     if not link.startswith("gitdir:"):
         return None
-    git_directory = files.real(_joined(directory, link.removeprefix("gitdir:").strip()))
-    common = files.read(f"{git_directory}/commondir", _MAX_LINK)
+    directory = files.real(_joined(top, link.removeprefix("gitdir:").strip()))
+    common = files.read(f"{directory}/commondir", _MAX_LINK)
     if common is None:
-        return None  # a submodule
-    return files.real(_joined(git_directory, common.decode("utf-8", "surrogateescape").strip()))
+        return GitDirectory(directory, None)
+    return GitDirectory(directory, files.real(_joined(directory, common.decode("utf-8", "surrogateescape").strip())))
 
 
 def _joined(directory: str, path: str) -> str:
     return path if path.startswith("/") else below(directory, path)
+
+
+AGENT_FILE = "clia.json"
+"""The file in the git directory of an agent's worktree that names the agent: ``clia.git.worktree_links.RECORD``."""
+_MAX_FILE = 1024 * 1024
+
+
+class LinkedWorktree(NamedTuple):
+    """A linked worktree, and the agent that works in it."""
+
+    top: str
+    common: str  # the git directory of its repository
+    agent: str | None  # None: it is a person's
+
+    def main(self, files: LocalFiles) -> str | None:
+        """The main worktree of the repository; None if the repository is bare."""
+        return main_worktree(files, self.common)
+
+
+def main_worktree(files: LocalFiles, common: str) -> str | None:
+    """The main worktree of the repository with this git directory; None if it is bare or away."""
+    if common.rpartition("/")[2] == ".git":
+        return common.rpartition("/")[0] or "/"
+    for name in ("config.worktree", "config"):  # a submodule's git directory names its worktree
+        text = (files.read(below(common, name), _MAX_FILE) or b"").decode("utf-8", "surrogateescape")
+        declared = config_value(text, "core", "worktree")
+        if declared:
+            top = files.real(declared if declared.startswith("/") else below(common, declared))
+            return top if files.kind(top) == DIRECTORY else None
+    return None
+
+
+def linked_worktree(files: LocalFiles, path: str) -> LinkedWorktree | None:
+    """The innermost agent's worktree that contains a real path; else the innermost linked worktree of a person."""
+    persons: LinkedWorktree | None = None
+    for top in parents(path):
+        try:
+            link = git_directory_of(files, top)
+            if link is None or link.common is None:
+                continue
+            agent = _agent_in(files, link.directory)
+        except FileError:
+            continue
+        if agent is not None:
+            return LinkedWorktree(top, link.common, agent)
+        persons = persons or LinkedWorktree(top, link.common, None)
+    return persons
+
+
+def _agent_in(files: LocalFiles, git_directory: str) -> str | None:
+    """The agent that clia's file in the git directory of a worktree names."""
+    data = files.read(below(git_directory, AGENT_FILE), _MAX_FILE)
+    import json  # only in linked worktrees
+
+    try:
+        agent = json.loads(data or b"{}").get("agent")
+    except (ValueError, AttributeError):
+        return None
+    return agent if isinstance(agent, str) else None
 
 
 def repositories_above(files: LocalFiles, directory: str, trusted: frozenset[int] | None = None) -> list[str]:
@@ -164,7 +260,7 @@ def find_target(files: LocalFiles, roots: Sequence[str], declared: str, kind: st
     outside = None
     for root in roots:
         real = files.real(declared if declared.startswith("/") else f"{root}/{declared}")
-        if not inside(real, roots[-1]):
+        if not any(inside(real, enclosing) for enclosing in roots):
             outside = outside or real
         elif files.kind(real) == kind:
             return real
@@ -235,6 +331,17 @@ def submodule_paths(text: str, path: str) -> tuple[list[str], list[Diagnostic]]:
         for name in sorted(name for name, clean in normalized.items() if clean is None)
     ]
     return sorted({clean for clean in normalized.values() if clean is not None}), refused
+
+
+def config_value(text: str, wanted_section: str, wanted_key: str) -> str | None:
+    """The last value of a key in a section without a name of git's configuration; None if there is none."""
+    value = section = None
+    for item in _ITEM.finditer(text.replace("\r\n", "\n")):
+        if item["section"] is not None:
+            section = None if item["name"] is not None else item["section"].lower()
+        elif item["value"] is not None and section == wanted_section and item["key"].lower() == wanted_key:
+            value = _unquoted(item["value"])
+    return value
 
 
 def _unquoted(value: str) -> str:

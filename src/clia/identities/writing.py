@@ -172,6 +172,14 @@ class WriteLocation(NamedTuple):
 DEFAULT_LOCATION = WriteLocation()
 
 
+def is_operator(slug: str, where: WriteLocation = DEFAULT_LOCATION) -> bool:
+    """Whether an identity is that of a person, whose journal entries can approve waivers."""
+    try:
+        return bool(lineage(where.path, slug).profile().get("profileType") == "operator")
+    except CliaError:
+        return False  # an unreadable profile approves nothing
+
+
 def journal(
     slug: str,
     note: journals.Note,
@@ -190,7 +198,14 @@ def journal(
     with suppress(CliaError):  # an unreadable profile must not prevent journaling
         own = (lineage(where.path, slug).profile().get("extensions") or {}).get("journalSignature")
         signature = own if isinstance(own, str) and own.strip() else signature
-    return journals.append_note(writer, target, slug, note, signature=signature, clock=clock), diagnostics
+    return journals.append_note(writer, target, slug, _redacted(note), signature=signature, clock=clock), diagnostics
+
+
+def _redacted(note: journals.Note) -> journals.Note:
+    """A note without secrets, as traces are recorded."""
+    from clia.redaction.secrets import redact  # reading a profile does not load it
+
+    return note._replace(text=redact(note.text).text, tags=[redact(tag).text for tag in note.tags])
 
 
 def _target(files: LocalFiles, slug: str, where: WriteLocation) -> tuple[WorkingPath, journals.WriteTarget]:

@@ -59,11 +59,11 @@ def _text(value: object) -> str:
 
 def announced(space: Space, origin: CallOrigin, started_by: str = "") -> CallOrigin:
     """The origin with what the hook that announced the call adds. ``started_by``: the session that started the server."""
-    common_dir, caller = os.path.dirname(space.home), None
+    caller = None
     if origin.call:
-        caller = announced_by_id(common_dir, origin.call)
+        caller = announced_by_id(os.path.dirname(space.home), origin.call)
     elif origin.tool and not origin.session:
-        caller = announced_by_content(common_dir, origin.tool, origin.arguments)
+        caller = announced_by_content(space, origin.tool, origin.arguments)
     session, sub = caller or (origin.session or started_by, origin.sub)
     return origin._replace(session=session, sub=sub)
 

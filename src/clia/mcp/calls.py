@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.identities.service import RelativePaths
+    from clia.mcp.toolbox import Tool
     from clia.users.service import User
 
     P = ParamSpec("P")
@@ -53,8 +54,11 @@ class SpaceContext:
         address: Callable[[Space], str | None] = lambda _: None,
         paths: RelativePaths | None = None,  # for remote callers
         waits: WaitSlots | None = None,
+        all_tools: bool = False,
     ) -> None:
+        """``all_tools``: list every tool, not only the core ones."""
         self.path = path
+        self.all_tools = all_tools
         self.agent = agent  # the agent that the server is bound to
         self.session = session  # of the tool that started the server
         self.refresh = refresh  # records the events of hooks
@@ -142,6 +146,11 @@ class Caller(NamedTuple):
         if self.user is not None:
             self.user.require(role)
 
+    def require_tool(self, tool: Tool) -> None:
+        """Refuse a tool that the caller may not call. An agent may also call those that act for itself."""
+        if self.user is None or self.user.acting is None or not tool.for_agents:
+            self.require(tool.role)
+
 
 class ToolCall:
     """One tool call, as its function sees it. The function runs in a thread and may block."""
@@ -169,6 +178,11 @@ class ToolCall:
     def agent(self, requested: str | None) -> str:
         """The agent of this call: the one that the server is bound to, else the named one, else that of the caller's session."""
         bound = self._bound()
+        user = self.caller.user
+        if user is not None and user.acting is not None:
+            requested = requested or (user.agents[0] if len(user.agents) == 1 else None)
+            if requested is not None:
+                user.require_agent(requested)
         if bound and requested and requested != bound:
             message = f"this server acts as agent {bound!r} and cannot act as {requested!r}"
             hints = [f"leave out the argument, or start another server: clia mcp --agent {requested}"]
@@ -195,7 +209,8 @@ class ToolCall:
         return None if checkout is None else checkout.agent
 
     def _session_agent(self) -> str | None:
-        """The agent of the captured session that the call comes from; without any word of that, of the only open one."""
+        """The agent of the captured session that the call comes from or, if the client does not name one, of the only open
+        session."""
         space, place = self.space_or_none(), self.place
         if space is None:
             return None

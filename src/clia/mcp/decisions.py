@@ -19,12 +19,13 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from clia.errors import CliaError, InvalidAnswer, InvalidInput, NotFound, StaleRequest
+from clia.errors import CliaError, Denied, InvalidAnswer, InvalidInput, NotFound, StaleRequest
+from clia.mcp import unread_answers
 from clia.mcp.toolbox import AgentName, ResultShape, tool
 from clia.sessions.answers import schema_problem
 from clia.sessions.model import context_of, question_of
 from clia.sessions.records import ASK
-from clia.verbs import ADMIN, DECIDER
+from clia.verbs import ADMIN, DECIDER, person_answers
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,7 +171,14 @@ _OUTCOME = ResultShape(status=str, request=str, agent=str, value=Any, **dict.fro
 
 
 def outcome(call: ToolCall, agent: str, request_id: str, not_now: str | None = None) -> dict[str, Any]:
-    """The state of a request; ``not_now`` says why a form did not answer it."""
+    """The state of a request; ``not_now``: why a form did not answer it."""
+    result = _state(call, agent, request_id, not_now)
+    if result["status"] != HELD:
+        unread_answers.read(call, agent, request_id)
+    return result
+
+
+def _state(call: ToolCall, agent: str, request_id: str, not_now: str | None) -> dict[str, Any]:
     space = call.space
     result = dict.fromkeys(_OUTCOME.fields) | {"request": request_id, "agent": agent}
     if any(request.id == request_id for request in space.pending(agent)):
@@ -219,12 +227,20 @@ def _invalid(field: str, message: str, code: str = "invalid-field") -> InvalidIn
 def ask(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
     """The pending request with the same payload, else a new one: a retry does not ask twice."""
     space = call.space
+    space.sessions.check_question(payload)  # or it could be the pending question of clia itself
     cleaned = space.local.redacted(dict(payload))
     with call.place.asking:
-        for request in space.pending(agent):
-            if request.session.startswith(ASK) and request.payload == cleaned:
-                return request
-        return space.ask(agent, payload)
+        request = next((held for held in space.pending(agent) if held.session.startswith(ASK) and held.payload == cleaned), None)
+        request = request or space.ask(agent, payload)
+        unread_answers.note(call, agent, cleaned, request.id)
+        return request
+
+
+def _unread(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The outcome of a request with the same payload that this session made before it was killed, if it is answered."""
+    request_id = unread_answers.find(call, agent, call.space.local.redacted(dict(payload)))
+    result = None if request_id is None else outcome(call, agent, request_id)
+    return None if result is None or result["status"] == HELD else result
 
 
 def _decide(call: ToolCall, request: Request, form: ElicitationForm, content: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -234,15 +250,20 @@ def _decide(call: ToolCall, request: Request, form: ElicitationForm, content: Ma
         if not call.caller.still(DECIDER):
             raise InvalidAnswer("you may no longer decide", fields={"request": request.id})
         value, why = answer_in(form, content, request)
-        call.space.decide(request.agent, value, why, by=call.caller.by, request_id=request.id)
+        with person_answers("form"):
+            call.space.decide(request.agent, value, why, by=call.caller.by, request_id=request.id)
     except InvalidAnswer as err:
         refused = err.message
     except StaleRequest:
         pass  # someone else answered first; their answer is the outcome
+    except Denied as err:
+        if err.code != "proof-required":
+            raise
+        refused = f"{err.message}; answer in the inbox"  # no form proves who filled it in
     return outcome(call, request.agent, request.id, refused)
 
 
-@tool("Ask a person", role=ADMIN, returns=_OUTCOME, idempotent=True)
+@tool("Ask a person", role=ADMIN, returns=_OUTCOME, idempotent=True, agents=True)
 async def request_decision(
     exchange: Exchange,
     question: Annotated[str, "the question, self-contained"],
@@ -267,6 +288,9 @@ async def request_decision(
         if request is None:
             return await exchange.do(outcome, call, name, state["request"])  # answered between two rounds
     else:
+        unread = await exchange.do(_unread, call, name, payload)
+        if unread is not None:
+            return unread
         request = await exchange.do(ask, call, name, payload)
     result = await _shown(exchange, request)
     if isinstance(result, InputRequiredResult):

@@ -39,7 +39,7 @@ _LISTED = 500
 _DOCUMENTS = {"profile": AGENT, "plan": AGENDA, "agency": AGENCY}
 _TEMPLATES = {
     "agents/{name}": ("agent", "An agent", "The state of an agent: head, briefing, relations, session, pending requests."),
-    "traces/{cid}": ("trace", "A trace", "The trace of a commit: what the agent said and saw."),
+    "traces/{cid}": ("trace", "A trace", "The trace of a commit: what the agent said, did and read."),
     "lineage/{slug}": ("lineage", "An identity", "An agent's merged profile, agenda and journal."),
     "behaviours/{name}/evidence": (
         "behaviour-evidence",
@@ -151,7 +151,8 @@ clia is the system of record for AI agents in a git repository: who each agent i
 people decided. Call whoami first; its guardrails are binding. Use trace and commit to record your work (your working files and \
 branch are not touched), spawn and merge to work with sub-agents, journal for what your next session must know. When a person \
 must decide, call request_decision and never answer for them: held means that there is no answer yet, so continue with other \
-work and poll with decision. If there are several agents, name yours in the agent argument."""
+work and poll with decision. If there are several agents, name yours in the agent argument. More tools (show, diff, files, \
+resolve, sessions, behaviours, peers) are listed if the server is started with --tools all."""
 _HOW = """\
 You work in a clia space: a git repository that records the work of its agents. Each agent is a branch agents/NAME; every
 action is a typed commit with a trace of what led to it.

@@ -20,16 +20,16 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 from clia.errors import CliaError, FileError, InvalidInput, NotFound
-from clia.mcp import behaviour_tools, decisions, lineage_tools, resources, space_tools
+from clia.mcp import behaviour_tools, decisions, lineage_tools, permissions, resources, space_tools
 from clia.mcp.caller import origin_of
 from clia.mcp.calls import Caller, Exchange, SpaceContext, ToolCall
 from clia.mcp.startup_cache import FirstRequests, KeptAnswers, first_requests
 from clia.mcp.toolbox import Tool, arguments, broken, input_schema, output_schema, protocol_error, refused
-from clia.verbs import VIEWER
+from clia.verbs import VIEWER, set_channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, TypeVar
 
     from mcp.server.context import ServerRequestContext
@@ -40,8 +40,15 @@ if TYPE_CHECKING:
     Context = ServerRequestContext[Any, Any]
     R = TypeVar("R")
 
-_MODULES = (lineage_tools, space_tools, decisions, behaviour_tools)
+_MODULES = (lineage_tools, space_tools, decisions, permissions, behaviour_tools)
 TOOLS = {tool.name: tool for module in _MODULES for tool in vars(module).values() if isinstance(tool, Tool)}
+CORE = (
+    *("whoami", "plan", "journal", "agents", "spawn", "commit", "trace", "log", "merge"),
+    *("request_decision", "decision", "permission_prompt"),
+)
+"""The tools that are listed by default: every listed tool costs the model context. The others can be called all the same."""
+_CORE_SCHEMA_MAX = 2000
+"""Characters of an output schema in the default list; a larger one is left out."""
 NAME = "clia"
 _THREADS = 16
 
@@ -78,6 +85,7 @@ class _RequestHandlers:
         self._place = place
         self._who = caller_of
         self.tools = {name: described(tool) for name, tool in TOOLS.items()}
+        self.listed = list(self.tools.values()) if place.all_tools else core_tools(self.tools)
 
     @cached_property
     def _limiter(self) -> CapacityLimiter:
@@ -87,8 +95,8 @@ class _RequestHandlers:
     # Tools
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        del context, params
-        return types.ListToolsResult(tools=list(self.tools.values()))
+        del params
+        return types.ListToolsResult(tools=list(self.tools.values()) if _asks_for_all(context) else self.listed)
 
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
@@ -98,7 +106,8 @@ class _RequestHandlers:
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name!r}", {"tools": list(TOOLS)})
         try:
             caller = self._who(context)
-            caller.require(tool.role)
+            caller.require_tool(tool)
+            set_channel("mcp")
             values = arguments(tool.params, params.arguments or {})
             result = await _done(tool, Exchange(self._place, caller, context, params, self._limiter), values)
             if isinstance(result, types.InputRequiredResult):
@@ -173,6 +182,20 @@ async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:
 def _sendable(text: str) -> str:
     """Text from git may not be valid Unicode; replace what cannot be sent."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def core_tools(tools: Mapping[str, types.Tool]) -> list[types.Tool]:
+    """The tools of the default list."""
+    core = [tools[name] for name in CORE]
+    return [
+        tool.model_copy(update={"output_schema": None}) if len(json.dumps(tool.output_schema)) > _CORE_SCHEMA_MAX else tool
+        for tool in core
+    ]
+
+
+def _asks_for_all(context: Context) -> bool:
+    """Whether the address of an HTTP request ends in ``?tools=all``."""
+    return context.request is not None and context.request.query_params.get("tools") == "all"
 
 
 def described(tool: Tool) -> types.Tool:

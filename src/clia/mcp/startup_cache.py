@@ -4,9 +4,9 @@ Loading the SDK takes most of the time that a server needs to start. Its answers
 ``tools/list`` depend only on the installed code and on the request. Each is kept in a file, and the next server gives it at once.
 The SDK still receives every message; only its own answer to such a request is dropped.
 
-Invariant: an early answer is one that the SDK gave to the same request, after the same handshake, with the same installed code, but
-for the name and the capabilities of the client, on which these answers do not depend.
-Only whole messages are written to standard output. This module loads the standard library only.
+Invariant: an early answer is an answer that the SDK gave to the same request, after the same handshake and with the same installed
+code. The name and the capabilities of the client may differ, because these answers do not depend on them. Only complete messages
+are written to standard output. This module loads the standard library only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STATIC = ("initialize", "server/discover", "tools/list")
 _PROTOCOL = "io.modelcontextprotocol/"
 _OF_THE_CLIENT = ("clientInfo", "capabilities")
-"""What a handshake says about the client itself, on which no answer depends. In other requests it is in ``_meta``."""
+"""The fields of a handshake about the client itself; no answer depends on them. Other requests have them in ``_meta``."""
 _IN_META = (f"{_PROTOCOL}clientInfo", f"{_PROTOCOL}clientCapabilities")
 _FIRST = 32
 """Messages of a client that may be answered early."""
@@ -71,8 +71,8 @@ class KeptAnswers:
         try:
             message = json.loads(line)
             method, params = message["method"], message.get("params") or {}
-            given = {key: value for key, value in (params.get("_meta") or {}).items() if key.startswith(_PROTOCOL)}
-            fields = {**params, "_meta": given | dict.fromkeys(_IN_META)} | dict.fromkeys(_OF_THE_CLIENT)
+            protocol_fields = {key: value for key, value in (params.get("_meta") or {}).items() if key.startswith(_PROTOCOL)}
+            fields = {**params, "_meta": protocol_fields | dict.fromkeys(_IN_META)} | dict.fromkeys(_OF_THE_CLIENT)
             request_id, request = json.dumps(message["id"]), json.dumps([method, fields], sort_keys=True)
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             return None  # not a request; the SDK says what is wrong
@@ -99,7 +99,8 @@ class KeptAnswers:
 
 
 class ExpectedAnswers:
-    """The requests that the SDK has not answered yet, each with the file for its answer; empty: it was answered early."""
+    """The requests that the SDK has not answered yet, each with the file for its answer. The file is empty if the request was
+    answered early."""
 
     def __init__(self) -> None:
         self._files: dict[str, str] = {}
@@ -122,7 +123,7 @@ class ExpectedAnswers:
 class EarlyAnswers:
     """Standard input and output of a server, as a text file for the SDK. A thread reads ahead and answers what it can.
 
-    As the SDK does, it diverts the descriptors 0 and 1, so that nothing else reads or writes messages.
+    Like the SDK, it redirects the descriptors 0 and 1, so that nothing else reads or writes messages.
     """
 
     def __init__(self, kept: KeptAnswers) -> None:
@@ -168,10 +169,10 @@ class EarlyAnswers:
 
     def _answer(self, line: bytes) -> None:
         """Answer a request for which an answer is kept, and expect the SDK's otherwise."""
-        known = self._kept.file_of(line)
-        if known is None:
+        cached = self._kept.file_of(line)
+        if cached is None:
             return
-        request_id, path = known
+        request_id, path = cached
         result = _content(path)
         with self._writing:
             self._expected.add(request_id, "" if result else path)
@@ -198,9 +199,9 @@ class FirstRequests:
         self._answered = threading.Event()
         self._lines = list(lines)
         for line in self._lines:
-            known = kept.file_of(line.encode())
-            if known is not None:
-                self._expected.add(*known)
+            cached = kept.file_of(line.encode())
+            if cached is not None:
+                self._expected.add(*cached)
 
     def readline(self) -> str:
         if self._lines:

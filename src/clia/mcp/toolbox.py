@@ -139,6 +139,7 @@ class Tool(NamedTuple):
     slow: str | None = None  # progress message
     idempotent: bool = False
     destructive: bool = False
+    for_agents: bool = False  # whether a user with the role agent may call it, for its own agents
 
     def arguments(self, call: ToolCall, values: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with the caller's agent filled in. Only a tool that reads takes another agent than the server's."""
@@ -159,13 +160,15 @@ def tool(
     slow: str | None = None,
     idempotent: bool = False,
     destructive: bool = False,
+    agents: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Serve a function as the tool of its name, derived from the verb of that name of a space.
 
     The verb states role, description, parameters and result; the function states what differs: its docstring is more text for
     models, an annotated parameter is a further one or replaces the verb's, ``**arguments`` takes the verb's other parameters. A
     parameter that the function does not take is not offered. ``you``: the parameter that is the caller's agent by default;
-    ``names``: other names of parameters for clients; ``returns``: the fields of the result, where the function returns a mapping.
+    ``names``: other names of parameters for clients; ``returns``: the fields of the result, where the function returns a mapping;
+    ``agents``: a user with the role agent may call it, because it acts for ``ToolCall.agent`` only.
     """
 
     def decorate(function: Callable[..., Any]) -> Tool:
@@ -175,7 +178,9 @@ def tool(
         description = " ".join(f"{base.summary if base else ''} {function.__doc__ or ''}".split())
         least = role or (base.role if base else VIEWER)
         repeatable = idempotent or least == VIEWER
-        return Tool(function.__name__, title, description, least, params, result, function, you, slow, repeatable, destructive)
+        own = agents or (you and base is not None and base.route.agent == you)
+        facts = (you, slow, repeatable, destructive, bool(own))
+        return Tool(function.__name__, title, description, least, params, result, function, *facts)
 
     return decorate
 

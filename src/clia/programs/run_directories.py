@@ -60,6 +60,13 @@ class RunDirectories:
                 break
         return directory
 
+    def write_instructions(self, agent: str, text: str) -> str:
+        """Write what an agent must know to a file beside its directory; return the file."""
+        path = os.path.join(self._root(worker=False), f"{agent}.instructions.md")
+        WritableLocalFiles().replace(path, text.encode("utf-8"))
+        os.chmod(path, 0o600)
+        return path
+
     def is_running(self, agent: str) -> bool:
         """Whether ``clia run`` runs a program as the agent."""
         with FileLocks(self._inside(worker=False)).attempt(f"{agent}.lock") as free:

@@ -11,9 +11,11 @@ import os
 from functools import partial
 from typing import NamedTuple
 
-from clia.errors import Conflict, GitError, StaleRef
+from clia.errors import Conflict, StaleRef
+from clia.git.command import ALLOWED, allowed_protocols
 from clia.programs.runner import CANCELLED, ProgramCommand
 from clia.redaction.secrets import START
+from clia.space.core import CommitText
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class ProgramWorktree(NamedTuple):
     def git(self, *words: str, output: bytearray | None = None, directory: str | None = None) -> int:
         """Run git without hooks in the worktree, or elsewhere, and return its exit code."""
         environment = {name: self.environment[name] for name in SEEN if name in self.environment}
-        environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", ALLOWED: allowed_protocols(self.environment)}
         command = ProgramCommand((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
         into = bytearray() if output is None else output
         result = self.programs.run(command, self.place, into.extend, self.cancelled)
@@ -74,28 +76,17 @@ class ProgramWorktree(NamedTuple):
 
     def has_changed(self, base: str) -> bool:
         """Return whether files differ from the base, or the program made commits itself."""
-        if self.space.captures.has_own_commits(self.directory):
-            return True
-        paths = (".", *self.space.captures.excluded(self.directory))
-        plain = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
-        compared = self.git("diff", "--quiet", *plain, base, "--", *paths)
-        printed = bytearray()
-        listed = self.git("ls-files", "--others", "--exclude-standard", "-z", "--", *paths, output=printed)
-        if compared > 1 or listed:
-            raise GitError(f"git cannot compare the files in {self.directory}", fields={"path": self.directory})
-        return bool(compared or printed)
+        captures = self.space.captures
+        return captures.has_own_commits(self.directory) or captures.has_changed(self.agent, self.directory, base)
 
     def commit(self, base: str, kind: str, message: str, meta: Mapping[str, Any]) -> str:
-        """Commit the files with the trace on the base, or on a newer head that changed no file."""
+        """Commit the files with the trace on the base, or on a newer head that changed only journals or no file."""
         space, agent = self.space, self.agent
-        commit = partial(space.commit_dir, agent, kind, self.directory, message=message, meta=meta, with_trace=True)
+        commit = partial(space.captures.commit_worktree, agent, kind, self.directory, CommitText(message, meta))
         try:
-            new = commit(base=base)
+            new = commit(base)
         except StaleRef:
-            head = space.head(agent)
-            if space.show(head).tree != space.show(base).tree:
-                raise
-            new = commit(base=head)  # for example decisions
+            new = commit(None)  # succeeds if the commits since the base added journal entries or changed no file
         if self.checkout() is not None:
             space.captures.keep_submodules(self.directory, agent)
         return new

@@ -92,7 +92,7 @@ def _row(head: re.Match[str], before: str, *, upper: bool) -> SecretPattern | No
 
 
 def secret_name(key: str) -> bool | None:
-    """Whether a name denotes a secret. None: no; True: weakly, since it often denotes something else; False: yes."""
+    """Whether a name denotes a secret. None: no. False: yes. True: weakly, because it often denotes something else."""
     lower = lower_case(key)
     if lower in _SECRET_KEYS:
         return True

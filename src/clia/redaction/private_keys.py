@@ -1,8 +1,8 @@
 """Private keys between BEGIN and END lines, or in PuTTY's Private-Lines, whose lines may come one by one.
 
-Invariant: a key's lines are never emitted; text that only mentions a BEGIN line loses nothing but that line. The state of a stream
-is a word: `private-key` at the start of a line, `private-key.` and `private-key!header` within one, with the hyphens that it
-ended in; `private-key!end` within the END line.
+Invariant: a key's lines are never emitted; a text that only mentions a BEGIN line loses only that line. The state of a stream is a
+word: `private-key` at the start of a line; `private-key.` and `private-key!header` within a line, followed by the hyphens at the
+end of the chunk; `private-key!end` within the END line.
 """
 
 from __future__ import annotations

@@ -95,6 +95,11 @@ def redact(text: str) -> Redacted:
     return _replace(text, spans, 0) if spans else Redacted(text, 0)
 
 
+def secret_spans(text: str) -> list[tuple[int, int, str]]:
+    """Where the secrets of a text without escape sequences start and end, and their kinds."""
+    return [(span.start, span.end, _kind(span.name)) for span in _spans(text, cut=False)]
+
+
 def _redact_coloured(text: str) -> Redacted:
     coloured = ColouredText(text)
     spans = _merge_overlaps(_coloured_spans(coloured, cut=False))
@@ -128,7 +133,7 @@ def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionS
 
 
 def _context_start(text: str) -> int | None:
-    """The start of lines that say what the next line is, if the text ends in or after them."""
+    """The start of the lines that announce the value on the next line, if the text ends in or after them."""
     context = _CONTEXT_LINES.search(text) if "machine" in text or "name:" in text else None
     return context.start() if context else None
 
@@ -301,7 +306,7 @@ def _row_spans(row: SecretPattern, text: str, *, cut: bool) -> list[_SecretSpan]
 
 
 def _inside(row: SecretPattern, secret: str, *, complete: bool) -> str:
-    """The state of a stream if the chunk ends after these characters; none if the secret cannot continue."""
+    """The state of a stream whose chunk ends after these characters; no state if the secret cannot continue."""
     if row.exact and compiled(row.exact).fullmatch(secret):
         return ""
     return row.name + _WHOLE if complete and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
@@ -319,7 +324,8 @@ def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
 
 
 def _merge_overlaps(spans: list[_SecretSpan]) -> list[_SecretSpan]:
-    """Merge overlapping spans: the first row of the table names the result; the last and widest one is the stream's state."""
+    """Merge overlapping spans. The first row of the table names the result; the last and widest span determines the stream's
+    state."""
     merged: list[_SecretSpan] = []
     for span in sorted(spans):
         if merged and span.start < merged[-1].end:
@@ -352,7 +358,8 @@ def _replace(text: str, spans: list[_SecretSpan], consumed: int, coloured: Colou
 
 
 def _swallow(text: str, inside: str) -> tuple[int, str]:
-    """How much of a chunk that starts inside a token belongs to it, and what the stream is in at the chunk's end, or ""."""
+    """How much of a chunk that starts inside a token belongs to it, and the token that the stream is in at the chunk's end, or
+    ""."""
     if inside.startswith(PEM):
         left, inside = swallow_pem(text, inside)
         return len(text) - len(left), inside

@@ -67,7 +67,7 @@ def _token(  # noqa: PLR0913 - a row of the table has that many columns
 
 # Up to five characters stay if the prefix alone says little; six or more are treated as a token cut in two.
 _WEAK = 6
-# Names that are common in code and only look like the start of a token.
+# Names that are common in code and look like the start of a token.
 _NPM_NAMES = r"(?!config|package|lifecycle|execpath|node_|command|global|local|token)"
 _HF_NAMES = r"(?!hub|home|token|model|dataset|endpoint|inference|transfer|api|pipeline|config)"
 DIGITS = "[DTjz][AEIMQUYcgk][w-z0-5]"  # with [MNO] before it three decimal digits in base64: a bot's token starts with its number

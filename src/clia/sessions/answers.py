@@ -2,8 +2,8 @@
 
 Invariant: the operator's schema for a kind comes before the request's own ``schema`` and ``choices``. A request without a valid
 rule takes any JSON: otherwise it would block its session. Checking an answer never fetches anything. A flow author's schema may
-take very long to apply (patterns, exponential references), so unless it is plainly quick it is applied by a judge with a time
-limit.
+take very long to apply (patterns, exponential references), so a subprocess with a time limit applies it, unless it is certain to be
+quick.
 """
 
 from __future__ import annotations

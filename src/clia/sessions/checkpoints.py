@@ -1,7 +1,8 @@
 """Checkpoints: the state of an agent's session, bound to each of its commits.
 
-Invariant: a checkpoint holds everything that a run depends on, so it can be rebuilt without the store. Most are deltas: the resumes
-since another commit's checkpoint. Delta chains are short. An unchanged state is the same blob.
+Invariant: a checkpoint holds everything that a run depends on, so it can be rebuilt without the store. All but the first are
+deltas: the resumes since another commit's checkpoint. The base of checkpoint ``n`` is the one whose number is ``n`` without its
+lowest bit, so chains are short (at most one link for each bit) and long deltas are rare. An unchanged state is the same blob.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from clia.errors import CorruptJournal, NotFound
 from clia.sessions import records
 from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, Journal, is_sound, resumed_json, sound_rows
 from clia.space.envelope import Binding
+from clia.store.interface import KNOWN
 from clia.values import refs as names
 from clia.values.typed_objects import as_bytes, parse
 from clia.values.types import DECISION
@@ -23,22 +25,46 @@ if TYPE_CHECKING:
 
     from clia.sessions.records import Origin, Resumed
     from clia.space.core import Core
-    from clia.store.interface import Store, Transaction, Values
+    from clia.store.interface import Store, Transaction, Values, Versioned
 
-    # What is written together with a commit: the notes bound to it, and rows of the store.
+    # Writes that happen together with a commit: the notes bound to it, and rows of the store.
     CheckpointWrites = tuple[tuple[Binding, ...], tuple[tuple[str, Any], ...]]
 
+ITSELF = "-"
+"""Instead of a session: only what concerns the agent as a whole."""
 CHAIN = 50
-"""Maximum length of a delta chain."""
+"""Maximum length of a delta chain. Earlier versions wrote chains of this length."""
+
+
+class Base(NamedTuple):
+    """A checkpoint on which others build."""
+
+    number: int  # among the checkpoints of a session with different states, from 0
+    commit: str
+    done: int  # number of resumes
 
 
 class LastCheckpoint(NamedTuple):
-    """An agent's newest checkpoint: session, commit, number of resumes, and distance from a full checkpoint."""
+    """An agent's newest checkpoint: its session, and the chain of checkpoints that it builds on, with itself as the last."""
 
     session: str
-    commit: str
-    done: int
-    depth: int
+    chain: tuple[Base, ...]
+
+    @property
+    def newest(self) -> Base:
+        return self.chain[-1]
+
+    def bases(self) -> tuple[Base, ...]:
+        """The chain that the next checkpoint builds on."""
+        number = self.newest.number + 1
+        return tuple(base for base in self.chain if base.number <= number & (number - 1))
+
+
+class KnownHead(NamedTuple):
+    """The agent's head and the tip of its events when store and git last agreed about its sessions."""
+
+    head: str
+    events: str | None
 
 
 class CheckpointedSession(NamedTuple):
@@ -60,31 +86,67 @@ class Checkpoints:
         return None if live is None else live[1]["flow"]
 
     def busy_with(self, name: str) -> str | None:
-        """Why the agent cannot be archived now: a live session or an open question. None if it can."""
+        """Why the agent cannot be archived now: a live session or an open question; None if it can be archived."""
         rows = self._core.store.scan(f"{LIVE}{name}/")
         return f"session {records.split(rows[0][0])[1]} waits for an answer" if rows else None
 
-    def writes_for(self, name: str, commit: str) -> CheckpointWrites:
-        """The checkpoint to write with a commit; the caller holds the agent's lock."""
-        core = self._core
-        with core.store.reading() as view:
+    def agree(self, name: str, head: str, session: str | None = None) -> tuple[tuple[str, Any], ...]:
+        """Raise ``Conflict`` if store and git differ about a session of the agent, or about any; the caller holds its lock.
+
+        Returns the rows to put with the next change.
+        """
+        stored = self._core.store.get(KNOWN + name)
+        agreed_head = self._agreed(name, head, stored, session)
+        is_new = agreed_head is not None and (stored is None or stored.value != list(agreed_head))
+        return ((KNOWN + name, list(agreed_head)),) if agreed_head is not None and is_new else ()
+
+    def is_known(self, name: str, head: str) -> bool:
+        """Whether store and git agree about the agent's sessions, without reading history."""
+        stored = self._core.store.get(KNOWN + name)
+        return stored is not None and stored.value == [head, self._core.refs.get(names.events(name))]
+
+    def _agreed(self, name: str, head: str, stored: Versioned | None, session: str | None) -> KnownHead | None:
+        """The head and the events on which store and git agree; None if they differ about another session."""
+        now = KnownHead(head, self._core.refs.get(names.events(name)))
+        agreed_head = None if stored is None else known_head(stored.value)
+        if agreed_head == now or (agreed_head is None and self._core.refs.get(names.sessions(name)) is None):
+            return now  # else the store is of an earlier version, or the agent had no session when it was copied
+        from clia.sessions.agreement import Agreement  # rarely needed
+
+        agree = Agreement(self._core, self).require(name, now, agreed_head, session)
+        if agree and agreed_head is not None and agreed_head.head != head and not self._core.contains(head, agreed_head.head):
+            from clia.space.rewritten import Rewritten  # as above
+
+            Rewritten(self._core).carry(name, head)  # the branch was rebased
+        return now if agree else None
+
+    def writes_for(self, name: str, head: str, commit: str, *, traced: bool) -> CheckpointWrites:
+        """The checkpoint to write with a commit on a head; ``traced``: the commit binds a trace. The caller holds the lock."""
+        with self._core.store.reading() as view:
             live = live_row(view.values, name)
-            if live is None:
+            if live is None and not traced:
                 return (), ()
-            session, row = live
-            stored = view.values.get(CHECKPOINT + name)
-            last = None if stored is None else _last(stored.value, session)
-            blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
-            if last is not None and blob is not None and last.done == row["done"]:
-                text = core.objects.blob(blob).decode("utf-8")
-                return (Binding(names.sessions(name), commit, text),), ()
-            if last is None or blob is None or last.depth >= CHAIN:
-                journal = records.read_journal(view, name, session)
-                full = full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
-                return checkpoint_writes(name, session, commit, full)
-            tail = _tail(view, name, session, row, row["done"] - last.done)
-        delta = {"base": last.commit, "resumes": list(map(resumed_json, tail)), "depth": last.depth + 1, "done": row["done"]}
-        return checkpoint_writes(name, session, commit, delta)
+            agreed_head = view.values.get(KNOWN + name)
+            notes, puts = ((), ()) if live is None else self._checkpoint(view, name, commit, *live)
+        agreed = self._agreed(name, head, agreed_head, ITSELF if live is None else live[0])
+        return notes, puts if agreed is None else (*puts, (KNOWN + name, [commit, agreed.events]))
+
+    def _checkpoint(self, view: Transaction, name: str, commit: str, session: str, row: Mapping[str, Any]) -> CheckpointWrites:
+        core, notes = self._core, names.sessions(name)
+        stored = view.values.get(CHECKPOINT + name)
+        last = None if stored is None else _last(stored.value, session)
+        if last is not None and last.newest.done == row["done"]:
+            blob = core.notes.get(notes, last.newest.commit)
+            if blob is not None:
+                return (Binding(notes, commit, core.objects.blob(blob).decode("utf-8")),), ()
+        chain = () if last is None else last.bases()
+        if not chain or core.notes.get(notes, chain[-1].commit) is None:
+            journal = records.read_journal(view, name, session)
+            full = full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
+            return checkpoint_writes(name, session, commit, full)
+        tail = _tail(view, name, session, row, row["done"] - chain[-1].done)
+        delta = {"base": chain[-1].commit, "resumes": list(map(resumed_json, tail)), "depth": len(chain), "done": row["done"]}
+        return checkpoint_writes(name, session, commit, delta, last)
 
     def find(self, name: str, commit: str) -> CheckpointedSession:
         """The session as of a commit of the agent: from its checkpoint, or because it started there."""
@@ -131,6 +193,7 @@ class Checkpoints:
         """The checkpoint of a commit; None if it has none or a foreign note."""
         core = self._core
         blob = core.notes.get(names.sessions(name), commit)
+        core.objects.require([blob] if blob is not None else ())
         note = None if blob is None else parse(core.objects.blob(blob))
         return note if note is not None and _is_sound(note) else None
 
@@ -160,14 +223,26 @@ class Checkpoints:
         return None
 
 
+def known_head(value: Any) -> KnownHead | None:
+    """The row of an agent; None if it is invalid."""
+    try:
+        agreed_head = KnownHead(*value)
+    except TypeError:
+        return None
+    return (
+        agreed_head if names.is_id(agreed_head.head) and (agreed_head.events is None or names.is_id(agreed_head.events)) else None
+    )
+
+
 def _last(saved: Any, session: str) -> LastCheckpoint | None:
     """The saved newest checkpoint of a session."""
     try:
-        last = LastCheckpoint(*saved)
-    except TypeError:
+        of_session, bases = saved
+        last = LastCheckpoint(of_session, tuple(Base(*base) for base in bases))
+    except (TypeError, ValueError):
         return None
-    sound = names.is_id(last.commit) and type(last.done) is type(last.depth) is int
-    return last if sound and last.session == session else None
+    sound = all(names.is_id(base.commit) and type(base.done) is type(base.number) is int for base in last.chain)
+    return last if sound and last.chain and last.session == session else None
 
 
 def live_row(values: Store | Values, name: str) -> tuple[str, dict[str, Any]] | None:
@@ -198,11 +273,14 @@ def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) 
     return checkpoint | ({"on": on} if on is not None else {})
 
 
-def checkpoint_writes(name: str, session: str, commit: str, checkpoint: Mapping[str, Any]) -> CheckpointWrites:
-    """The writes that bind a checkpoint to a commit and remember it."""
+def checkpoint_writes(
+    name: str, session: str, commit: str, checkpoint: Mapping[str, Any], last: LastCheckpoint | None = None
+) -> CheckpointWrites:
+    """The writes that bind a checkpoint to a commit and remember it. ``last``: the one before, unless it is a full one."""
     text = as_bytes({"type": "session", "agent": name, "session": session, **checkpoint}).decode("utf-8")
-    last = LastCheckpoint(session, commit, checkpoint["done"], checkpoint["depth"])
-    return (Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),)
+    newest = Base(0 if last is None else last.newest.number + 1, commit, checkpoint["done"])
+    chain = [*(() if last is None else last.bases()), newest]
+    return (Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, [session, list(map(list, chain))]),)
 
 
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:
@@ -225,7 +303,7 @@ def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
 
 
 def last_number(core: Core, name: str) -> int:
-    """The highest session number that git knows of: after losing the store, no number is reused."""
+    """The highest session number in git, so that no number is reused after the store is lost."""
     from clia.space.events import read_events  # as above
 
     bodies = [event.body for event in read_events(core, core.refs.get(names.events(name)))]

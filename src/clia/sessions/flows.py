@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import closing, suppress
 from functools import cache
 
-from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound
+from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound, did_you_mean
 from clia.sessions.model import Flow
 from clia.space.behaviour_chains import ADOPT, DEFINE, ChainChange, read_behaviour
 from clia.values import refs as names
@@ -113,9 +113,9 @@ class Flows:
         if tip is None or text == ASK:  # even if another clone defined one with this name
             if text == ASK:
                 return Flow(ASK, self.ask(), ASK_SOURCE, (self.ask(),), "clia", 0, "built in: one question to a person")
-            flows = ", ".join(flow.name for flow in self.all()) or "none"
-            hints = [f"flows here: {flows}", "define one: clia flow define NAME FILE"]
-            raise NotFound(f"no flow {text!r}", code="no-such-flow", hints=hints, fields={"flow": text})
+            flows = [flow.name for flow in self.all()]
+            hints = [f"flows here: {', '.join(flows) or 'none'}", "define one: clia flow define NAME FILE"]
+            raise NotFound(f"no flow {text!r}{did_you_mean(text, flows)}", code="no-such-flow", hints=hints, fields={"flow": text})
         commit = self._core.objects.commit(tip)
         cid = self._current(text, tip)
         body = self._read(cid, text).body

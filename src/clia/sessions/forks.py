@@ -9,18 +9,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.engine.records import Turn
-from clia.errors import InvalidInput
+from clia.errors import AlreadyExists, InvalidInput
 from clia.sessions import records
-from clia.sessions.checkpoints import checkpoint_writes, full_checkpoint, live_row
+from clia.sessions.checkpoints import checkpoint_writes, full_checkpoint, live_row, session_counts
 from clia.sessions.lifecycle import no_session
 from clia.sessions.model import SUSPENDED
-from clia.sessions.records import COUNTS, LIVE, SNAPSHOT, Journal, resumed_event, session_row, snapshot_from
+from clia.sessions.records import COUNTS, SNAPSHOT, Journal, resumed_event, session_row, snapshot_from
 from clia.sessions.replay import SNAPSHOT_INTERVAL, nondeterminism
+from clia.sessions.request_rows import changes, complete, waiting
 from clia.sessions.transitions import NOWHERE, feed_append, first_row
-from clia.space.envelope import Append, Intent
-from clia.space.model import FORKED
+from clia.space.envelope import Append, Intent, RefMove
+from clia.space.model import AGENT, BRIEFING, FORKED, PROFILE, TYPE
 from clia.space.traces import stream as trace_stream
+from clia.store.interface import KNOWN
 from clia.values import refs as names
+from clia.values.types import AGENT_COMMIT, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,10 +34,12 @@ if TYPE_CHECKING:
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.lifecycle import Lifecycle
     from clia.sessions.model import Session
+    from clia.sessions.records import SessionRow
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.traces import Traces
+    from clia.values.typed_objects import Briefing
 
 FIRST = "1"
 
@@ -64,25 +69,50 @@ class Forks(NamedTuple):
     checkpoints: Checkpoints
     lifecycle: Lifecycle
 
-    def fork(self, agent: str, as_agent: str, at: str | None) -> Session:
-        """``at``: the full id of a commit of the agent."""
+    def fork(self, agent: str, as_agent: str, at: str | None, briefing: Briefing | None = None) -> Session:
+        """``at``: the full id of a commit of the agent. ``briefing``: of the new agent, instead of the agent's own.
+
+        An agent that was spawned and did nothing yet takes over the session, with the briefing and files that it has.
+        """
         names.check_name(agent)
         names.check_name(as_agent)
         if agent == as_agent:
             raise InvalidInput("a fork needs a new name", code="same-agent", fields={"agent": agent})
         copy = self._now(agent) if at is None else self._then(agent, at)
         row = self._row(copy)
-        profile = self.agents.record(agent).get("profile.json")
+        forked = f"{agent} session {copy.session} after {len(copy.journal.resumes)} resumes"
+        if self.core.head(as_agent) is not None:
+            self._into(as_agent, copy, row, forked, briefing)
+            return self.lifecycle.as_session(as_agent, FIRST, row._replace(on=self.core.require_head(as_agent)))
         self.agents.spawn(
             as_agent,
-            self.agents.briefing_of(agent),
+            briefing or self.agents.briefing_of(agent),
             at=copy.commit,
             parent=agent if self.core.head(agent) is not None else None,  # an archived agent cannot be a parent
-            profile={key: value for key, value in profile.items() if key != "type"} if isinstance(profile, dict) else None,
-            trailers=[(FORKED, f"{agent} session {copy.session} after {len(copy.journal.resumes)} resumes")],
+            origin=self.agents.origin_of(agent),
+            trailers=[(FORKED, forked)],
             along=lambda genesis: self._along(as_agent, copy, row, genesis),
         )
-        return self.lifecycle.as_session(as_agent, FIRST, row | {"on": self.core.require_head(as_agent)})
+        return self.lifecycle.as_session(as_agent, FIRST, row._replace(on=self.core.require_head(as_agent)))
+
+    def _into(self, name: str, copy: CopiedRun, row: SessionRow, forked: str, briefing: Briefing | None) -> None:
+        """Give the session to an agent that was spawned for it."""
+        core = self.core
+        with self.envelope.at_work(name):
+            head = core.own_head(name)
+            commit = core.read(head)
+            with core.store.reading() as view:
+                is_new = commit.kind == SPAWN and commit.agent == name and not session_counts(view.values, name).get("last")
+            if not is_new or briefing is not None:
+                why = "has a briefing" if is_new else "has worked already"
+                hints = ["choose another name", "an agent that was spawned and did nothing yet can take over a session"]
+                fields = {"agent": name, "actual": head}
+                raise AlreadyExists(f"agent {name!r} already exists, and {why}", hints=hints, fields=fields)
+            identity = [(AGENT, name), (TYPE, AGENT_COMMIT), (BRIEFING, commit.briefing), (PROFILE, commit.profile)]
+            text = f"session {FIRST} forked from {copy.agent}"
+            cid = core.write_commit(name, commit.tree, [head], text, [*identity, (FORKED, forked)], text)
+            intent = self._along(name, copy, row, cid)
+            self.envelope.carry_out(intent._replace(point=RefMove(names.head(name), head, cid)))
 
     def _now(self, agent: str) -> CopiedRun:
         """The run as it is; the snapshot is copied, and nothing runs."""
@@ -96,6 +126,8 @@ class Forks(NamedTuple):
                 session, row = live
                 journal = records.read_journal(view, agent, session)
                 stored = view.values.get(records.key(SNAPSHOT, agent, session))
+                row = complete(view.values, agent, session, row)
+            self.checkpoints.agree(agent, head, session)
         self.lifecycle.check_beginning(journal.origin)
         snapshot = stored.value if stored is not None and snapshot_from(stored.value) is not None else None
         return CopiedRun(agent, session, head, journal, session_row(row).pending, snapshot)
@@ -117,22 +149,24 @@ class Forks(NamedTuple):
             snapshot = self.lifecycle.replay.snapshot(run, journal.origin.flow, count) if count >= SNAPSHOT_INTERVAL else None
             return CopiedRun(agent, session, commit, journal, run.turn.pending, snapshot)
 
-    def _row(self, copy: CopiedRun) -> dict[str, Any]:
+    def _row(self, copy: CopiedRun) -> SessionRow:
         forked = {"agent": copy.agent, "session": copy.session, "commit": copy.commit, "at": self.lifecycle.now()}
         row = first_row(copy.journal.origin, len(copy.journal.resumes), len(copy.events({})), {"forked": forked})
         row = row._replace(kept=0 if copy.snapshot is None else copy.snapshot[0])
-        return self.lifecycle.transitions.row(row, Turn(copy.pending))
+        return waiting(row, Turn(copy.pending), self.lifecycle.transitions.step_time())
 
-    def _along(self, name: str, copy: CopiedRun, row: Mapping[str, Any], genesis: str) -> Intent:
+    def _along(self, name: str, copy: CopiedRun, row: SessionRow, genesis: str) -> Intent:
         """The intent that binds the session to the new agent's first commit."""
         notes, last = checkpoint_writes(name, FIRST, genesis, full_checkpoint(*copy.journal, genesis))
-        where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
-        data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}
-        puts = [(COUNTS + name, {"last": 1}), (records.key(LIVE, name, FIRST), {**row, "on": genesis}), *last]
+        where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row.done} resumes"
+        forked = row.forked or {}
+        data = {"session": FIRST, "status": SUSPENDED, "forked": forked}
+        rows = changes(name, FIRST, None, row._replace(on=genesis))
+        puts = [(COUNTS + name, {"last": 1}), (KNOWN + name, [genesis, None]), *rows.puts, *last]
         puts += [(records.key(SNAPSHOT, name, FIRST), copy.snapshot)] if copy.snapshot is not None else []
         appends = (
-            Append(records.stream(name, FIRST), tuple(copy.events({"on": genesis, "forked": row["forked"]}))),
+            Append(records.stream(name, FIRST), tuple(copy.events({"on": genesis, "forked": forked}))),
             Append(trace_stream(name), (self.traces.entry("session", where, data),)),
-            feed_append(name, FIRST, row, row["forked"]["at"]),
+            feed_append(name, FIRST, row, forked["at"], row.pending),
         )
-        return Intent(name, "fork", NOWHERE, notes=notes, appends=appends, puts=tuple(puts))
+        return Intent(name, "fork", NOWHERE, notes=notes, appends=appends, puts=tuple(puts), discards=rows.discards)

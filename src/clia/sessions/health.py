@@ -1,45 +1,48 @@
 """Checks and repairs of sessions and refs, for ``clia doctor``.
 
 Invariant: checking changes nothing, except that an agent that only another machine has is fetched. Repairing derives rows and
-snapshots from events; events are never removed. After losing the store, sessions are restored as far as git has them, and what is
-missing is reported. Every repaired row is announced in the feed.
+snapshots from events. Where the store and git differ, sessions are repaired from git (``repairs``), and what is missing is
+reported. Every repaired row is announced in the feed.
 """
 
 from __future__ import annotations
 
-import json
+from contextlib import suppress
 from typing import NamedTuple
 
-from clia.errors import CliaError, Nondeterminism, NoSuchAgent
+from clia.engine.records import Turn
+from clia.errors import CliaError, CorruptJournal, Nondeterminism, NoSuchAgent, StaleRef
 from clia.sessions import records
-from clia.sessions.checkpoints import session_counts, session_number
+from clia.sessions.checkpoints import known_head, session_counts
 from clia.sessions.model import DIVERGED
-from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, is_sound, request_hash, session_row
+from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, is_sound, request_hash, session_row
+from clia.sessions.repairs import count, numbered
 from clia.sessions.replay import LiveSession, read_replay_path
-from clia.sessions.transitions import StepSummary, feed_append, first_row
-from clia.space.events import read_events
+from clia.sessions.request_rows import changes, complete, prefix_of, waiting
+from clia.sessions.transitions import feed_append, first_row
 from clia.space.lost_moves import LostMove
 from clia.space.remotes import lock_of, owner_of, title_of
-from clia.store.interface import FOREIGN
+from clia.space.rewritten import Rewritten
+from clia.store.interface import KNOWN
 from clia.values import refs as names
-from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.engine.records import Turn
+    from clia.engine.records import FlowCall
     from clia.errors import StoreError
-    from clia.sessions.checkpoints import CheckpointedSession, Checkpoints
     from clia.sessions.lifecycle import Lifecycle
+    from clia.sessions.records import SessionRow
+    from clia.sessions.reopening import Reopening
+    from clia.sessions.repairs import Repairs
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.lost_moves import LostMoves
+    from clia.space.traces import Traces
     from clia.store.interface import StreamEntry, Transaction
-
-REOPENED = "reopened"
 
 
 class Ailment(NamedTuple):
@@ -56,30 +59,109 @@ class Health(NamedTuple):
     core: Core
     envelope: Envelope
     agents: Agents
-    checkpoints: Checkpoints
     lifecycle: Lifecycle
     lost_moves: LostMoves
+    traces: Traces
+    repairs: Repairs
+    reopening: Reopening
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
         """Every problem: of the store, then by agent and session; with ``repair``, after repairing."""
         guard = self.core.store.guard
         problem = None if guard is None else guard.problem()
         if guard is None or problem is None or not repair:
-            found = [] if problem is None else [_of_store(problem, repaired=False)]
-            return found + self._sessions(repair=repair)
+            problems = [] if problem is None else [_of_store(problem, repaired=False)]
+            return problems + self._sessions(repair=repair)
         with guard.repairing(problem.message):
             self.envelope.recover_all()
-            ailments = self._sessions(repair=True)
+            ailments = [*self._forget_bound(), *self._sessions(repair=True)]
         return [_of_store(problem, repaired=True), *ailments]
 
+    def _forget_bound(self) -> Iterator[Ailment]:
+        """Forget pending entries that a trace has. An agent that cannot be worked on does not stop the repair of others."""
+        for name in self.agents.names():
+            try:
+                self.traces.forget_bound(name)
+            except CliaError as err:
+                yield Ailment(err.code, err.message, name, "")
+
     def _sessions(self, *, repair: bool) -> list[Ailment]:
+        ailments = list(self._refs(repair=repair))
+        ailments += self._branches(repair=repair)
+        ailments += [ailment for agent in self.agents.names() for ailment in self._differences(agent, repair=repair)]
+        ailments += self._stored(repair=repair)
+        return ailments
+
+    def _stored(self, *, repair: bool) -> list[Ailment]:
+        """Problems of the sessions in the store."""
         with self.core.store.reading() as view:  # a session is known by its events or its row
             keys = [*view.streams.names("session/"), *(key for prefix in (LIVE, ENDED) for key, _ in view.values.scan(prefix))]
         sessions = sorted(set(map(records.split, keys)))
         ailments = [ailment for agent, session in sessions for ailment in self._session(agent, session, repair=repair)]
-        ailments += self._numbers(sessions, repair=repair)
-        ailments += [ailment for agent in self.agents.names() for ailment in self._lost(agent, repair=repair)]
-        return [*self._refs(repair=repair), *ailments]
+        return ailments + list(self._numbers(sessions, repair=repair))
+
+    def _branches(self, *, repair: bool) -> Iterator[Ailment]:
+        """Waiting sessions of agents without a branch; it is restored if it was not archived and its last commit is known."""
+        waiting: dict[str, list[str]] = {}
+        for agent, session in sorted(records.split(key) for key, _ in self.core.store.scan(LIVE)):
+            waiting.setdefault(agent, []).append(session)
+        refs = self.core.refs
+        for agent, sessions in waiting.items():
+            if refs.get(names.head(agent)) is not None or self._is_elsewhere(agent):
+                continue
+            if refs.get(names.head(agent)) is not None:
+                continue  # it was fetched from the hub
+            archived = refs.get(names.archived(agent)) is not None
+            head = None if archived else self._last_head(agent)
+            repaired = repair and head is not None
+            if repaired:
+                with self.envelope.at_work(agent), suppress(StaleRef):  # the hub had it
+                    refs.move(names.head(agent), None, head, "clia: repair")
+            command = f"clia archive {agent} --restore" if archived else f"git branch agents/{agent} {head or 'COMMIT'}"
+            message = f"the session waits, but the agent's branch is missing; restore it: {command}"
+            yield from (Ailment("no-branch", message, agent, session, repaired) for session in sessions)
+
+    def _last_head(self, agent: str) -> str | None:
+        """The last known head of an agent without a branch: from the store, or a later one that was logged or read."""
+        agreed_row = self.core.store.get(KNOWN + agent)
+        head = None if agreed_row is None else known_head(agreed_row.value)
+        candidates = [] if head is None else [head.head]
+        candidates += [loss.cid for loss in self.lost_moves.of_branch(agent)]
+        newest: str | None = None
+        for cid in candidates:
+            if self.core.objects.kind(cid) == "commit" and (newest is None or self.core.contains(cid, newest)):
+                newest = cid
+        return newest
+
+    def _differences(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
+        """Differences between the store and git."""
+        try:
+            yield from self._left_notes(agent, repair=repair)  # first: checkpoints on the branch prove sessions
+            for difference in self.repairs.agreement.differences(agent):
+                repaired = repair and self.repairs.repair(difference)
+                yield Ailment(difference.code, difference.message, agent, difference.session, repaired)
+            if repair and self._has_live(agent):
+                with self.envelope.at_work(agent):
+                    self.repairs.confirm(agent, self.core.require_head(agent))
+        except CliaError as err:
+            yield Ailment(err.code, err.message, agent, "")
+
+    def _left_notes(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
+        """Notes of commits that a rebase replaced, of an agent with sessions."""
+        core, rewritten = self.core, Rewritten(self.core)
+        head = core.refs.get(names.head(agent))
+        if head is None or core.refs.get(names.sessions(agent)) is None or self.repairs.agreement.is_foreign(agent):
+            return
+        count = len({note.commit for note in rewritten.left(agent, head)})
+        if count:
+            if repair:
+                with self.envelope.at_work(agent):
+                    rewritten.carry(agent, core.require_head(agent))
+            message = f"traces and checkpoints of {count} commits are bound to the former commits, from before a rebase"
+            yield Ailment("notes-left", message, agent, "", repair)
+
+    def _has_live(self, agent: str) -> bool:
+        return bool(self.core.store.scan(f"{LIVE}{agent}/"))
 
     def _refs(self, *, repair: bool) -> Iterator[Ailment]:
         """Refs that went back or vanished."""
@@ -92,14 +174,14 @@ class Health(NamedTuple):
 
     def _numbers(self, sessions: list[tuple[str, str]], *, repair: bool) -> Iterator[Ailment]:
         """Compare an agent's session numbers with its sessions: no number may be reused."""
-        by_number = sorted(sessions, key=lambda session: _numbered(session[1])[1])
-        last = {(agent, _numbered(session)[0]): session for agent, session in by_number}
+        by_number = sorted(sessions, key=lambda session: numbered(session[1])[1])
+        last = {(agent, numbered(session)[0]): session for agent, session in by_number}
         for (agent, counter), session in sorted(last.items()):
-            if session_counts(self.core.store, agent).get(counter, -1) >= _numbered(session)[1]:
+            if session_counts(self.core.store, agent).get(counter, -1) >= numbered(session)[1]:
                 continue
             if repair:
                 with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-                    _count(transaction, agent, session)
+                    count(transaction, agent, session)
             yield Ailment("row-differs", "the session counter is lower than this session's number", agent, session, repair)
 
     def _session(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
@@ -108,16 +190,19 @@ class Health(NamedTuple):
             ended = view.values.get(records.key(ENDED, agent, session))
         try:
             if live is not None and self.core.refs.get(names.head(agent)) is None:
-                if self._is_elsewhere(agent):
-                    return  # a machine that has the agent reports on its session
-                if self.core.refs.get(names.head(agent)) is None:
-                    message = f"the session waits, but the agent's branch is missing; restore it: git branch agents/{agent} COMMIT"
-                    yield Ailment("no-branch", message, agent, session)
-                    return
+                return  # reported above, or by a machine that has the agent
             ended_row = ended.value if ended is not None and is_sound(ended.value) else None
-            yield from self._compared(agent, session, None if live is None else live.value, ended_row, repair=repair)
+            live_row = None if live is None else self._whole(agent, session, live.value)
+            yield from self._compared(agent, session, live_row, ended_row, repair=repair)
         except CliaError as err:
             yield Ailment(err.code, err.message, agent, session)
+
+    def _whole(self, agent: str, session: str, row: Any) -> Any:
+        """A row with all of its pending requests, as far as it is well-formed."""
+        try:
+            return complete(self.core.store, agent, session, row) if is_sound(row) else row
+        except CorruptJournal:
+            return row
 
     def _is_elsewhere(self, agent: str) -> bool:
         """Whether an agent is only on another machine. One that the hub has is fetched."""
@@ -146,12 +231,12 @@ class Health(NamedTuple):
             yield Ailment("row-differs", "the session has ended, but its row is still live", agent, session, repaired)
             return
         row = self._derived(agent, session, events)
-        if live is None or _essence(live) != _essence(row):
+        if live is None or _essence(live) != _essence(row.to_json() | {"pending": row.calls()}):
             repaired = repair and self._put_live(agent, session, row)
             yield Ailment("row-differs", "its row differs from its events", agent, session, repaired)
         yield from self._snapshot(agent, session, row, repair=repair)
 
-    def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> dict[str, Any]:
+    def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> SessionRow:
         """A live session's row, derived from its events."""
         with self.core.store.reading() as view:
             journal = records.read_journal(view, agent, session)
@@ -165,19 +250,19 @@ class Health(NamedTuple):
             )
         row = first_row(journal.origin, len(journal.resumes), events[-1].position, events[0].body)
         if before is not None and is_sound(before.value):
-            before_row = session_row(before.value)
-            row = row._replace(since=before_row.since, kept=before_row.kept)
+            before_row = session_row(self._whole(agent, session, before.value))
+            row = row._replace(since=before_row.since, kept=before_row.kept, due=before_row.due)
         row = row._replace(redacted=records.redacted_in(events))
-        return self.lifecycle.transitions.row(row, turn)
+        return waiting(row, turn, self.lifecycle.transitions.step_time())
 
-    def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
+    def _put_live(self, agent: str, session: str, row: SessionRow) -> bool:
         with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-            if transaction.streams.end(records.stream(agent, session)) != row["end"]:
+            if transaction.streams.end(records.stream(agent, session)) != row.end:
                 return False  # the session continued in between
-            transaction.values.put(records.key(LIVE, agent, session), dict(row))
+            changes(agent, session, None, row).write(transaction)
             transaction.values.delete(records.key(ENDED, agent, session))
-            _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row, StepSummary("", {}, waited={call[0] for call in row["pending"]}))
+            count(transaction, agent, session)
+            self._announce(transaction, agent, session, row, ())
         return True
 
     def _put_ended(self, agent: str, session: str, events: list[StreamEntry]) -> bool:
@@ -192,17 +277,19 @@ class Health(NamedTuple):
             transaction.values.put(records.key(ENDED, agent, session), row)
             for prefix in (LIVE, SNAPSHOT):
                 transaction.values.delete(records.key(prefix, agent, session))
-            _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row)
+            transaction.values.discard(prefix_of(agent, session))
+            count(transaction, agent, session)
+            shown = first_row(journal.origin, 0, 0, {})._replace(status=row["status"])
+            self._announce(transaction, agent, session, shown, ())
         return True
 
-    def _snapshot(self, agent: str, session: str, row: Mapping[str, Any], *, repair: bool) -> Iterator[Ailment]:
+    def _snapshot(self, agent: str, session: str, row: SessionRow, *, repair: bool) -> Iterator[Ailment]:
         """An unusable snapshot does no harm: it is a cache, and is deleted."""
         key = records.key(SNAPSHOT, agent, session)
         with self.core.store.reading() as view:
             if view.values.get(key) is None:
                 return
-            live = LiveSession(agent, session, session_row(row))
+            live = LiveSession(agent, session, row)
             path = read_replay_path(view, live)
         if self.lifecycle.replay.can_use(live, path):
             return
@@ -221,100 +308,25 @@ class Health(NamedTuple):
         repaired = repair and self._reopen(agent, session, derived)
         yield Ailment("replays-again", "it diverged, but the current engine replays it", agent, session, repaired)
 
-    def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
-        with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-            if session.startswith(ASK) or str(session_counts(transaction.values, agent).get("last")) != session:
+    def _reopen(self, agent: str, session: str, row: SessionRow) -> bool:
+        with self.envelope.at_work(agent):
+            if session.startswith(ASK) or str(session_counts(self.core.store, agent).get("last")) != session:
                 return False  # a later session took its place
-            event = {"event": REOPENED, "at": self.lifecycle.now()}
-            end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
-            transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
-            transaction.values.delete(records.key(ENDED, agent, session))
-            transaction.values.delete(CHECKPOINT + agent)  # the next checkpoint is a full one
-            self._announce(transaction, agent, session, row)
+            self.reopening.reopen(agent, session, Turn(row.pending))
         return True
 
-    def _announce(
-        self, transaction: Transaction, agent: str, session: str, row: Mapping[str, Any], summary: StepSummary | None = None
-    ) -> None:
-        append = feed_append(agent, session, row, self.lifecycle.now(), summary)
+    def _announce(self, transaction: Transaction, agent: str, session: str, row: SessionRow, added: Sequence[FlowCall]) -> None:
+        append = feed_append(agent, session, row, self.lifecycle.now(), added)
         transaction.streams.append(append.stream, append.bodies)
-
-    # Sessions that only git knows of
-
-    def _lost(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
-        """A session that was live at the agent's head and is missing in the store."""
-        head = self.core.refs.get(names.head(agent))
-        if head is None or self.core.refs.get(names.sessions(agent)) is None:
-            return
-        try:
-            checkpoint = self.checkpoints.at(agent, head)
-            if checkpoint is None or not self._is_lost(agent, checkpoint.session):
-                return
-            repaired = repair and self._restore(agent, head, checkpoint)
-        except CliaError as err:
-            yield Ailment(err.code, err.message, agent, "")
-            return
-        message = f"git has it as of {head[:12]}, but the store has lost it; later answers are lost"
-        yield Ailment("lost-session", message, agent, checkpoint.session, repaired)
-
-    def _is_lost(self, agent: str, session: str) -> bool:
-        with self.core.store.reading() as view:
-            rows = [view.values.get(key) for key in (COUNTS + agent, FOREIGN + agent)]
-            if view.streams.end(records.stream(agent, session)) or any(row is not None for row in rows):
-                return False
-        bodies = (event.body for event in read_events(self.core, self.core.refs.get(names.events(agent))))
-        return not any(body.get("event") == "session-ended" and body.get("session") == session for body in bodies)
-
-    def _decided(self, head: str, session: str, turn: Turn) -> Resumed | None:
-        """The answer in the head itself: a decision's checkpoint is the state before it."""
-        commit = self.core.read(head)
-        if commit.kind != DECISION or commit.request is None or commit.value is None:
-            return None
-        for call in turn.pending:
-            if commit.request == f"{session}.{call.number}":
-                return Resumed(call.number, request_hash(call), json.loads(commit.value), None, head, commit.by, None)
-        return None
-
-    def _restore(self, agent: str, head: str, checkpoint: CheckpointedSession) -> bool:
-        session, (origin, resumes) = checkpoint
-        self.lifecycle.check_beginning(origin)  # anyone who can write notes could name another flow
-        with self.lifecycle.replay.run(checkpoint.journal) as run:
-            decided = self._decided(head, session, run.turn)
-            if decided is not None:
-                resumes = [*resumes, decided]
-                run.answer(decided.call, decided.answer())
-            turn = run.turn
-        if turn.ended:
-            return False
-        events = records.opening(origin, resumes, {"restored": head})
-        row = self.lifecycle.transitions.row(first_row(origin, len(resumes), len(events), {}), turn)
-        with self.envelope.at_work(agent), self.core.store.writing() as transaction:
-            transaction.streams.append(records.stream(agent, session), events, 0)
-            transaction.values.put(records.key(LIVE, agent, session), row)
-            _count(transaction, agent, session)
-            self._announce(transaction, agent, session, row)
-        return True
 
 
 def _of_store(problem: StoreError, *, repaired: bool) -> Ailment:
     return Ailment(problem.code, problem.message, "", "", repaired)
 
 
-def _count(transaction: Transaction, agent: str, session: str) -> None:
-    """Raise the agent's counts to at least this session."""
-    counts = session_counts(transaction.values, agent)
-    counter, number = _numbered(session)
-    transaction.values.put(COUNTS + agent, counts | {counter: max(counts.get(counter, 0), number)})
-
-
-def _numbered(session: str) -> tuple[str, int]:
-    """The counter of a session, and its number."""
-    return "asks" if session.startswith(ASK) else "last", session_number(session.removeprefix(ASK))
-
-
 def _essence(row: Mapping[str, Any]) -> Any:
     """The fields that must agree: all but times."""
-    if not is_sound(row):
+    if not is_sound(row) or "pending" not in row:
         return None
     pending = list(map(request_hash, session_row(row).pending))
     return [row.get(key) for key in ("flow", "name", "status", "started_at", "done", "end")], pending

@@ -8,8 +8,7 @@ recorded with the intent, so recovery finishes it exactly once without running a
 from __future__ import annotations
 
 import json
-import re
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import NamedTuple, cast
 
@@ -20,26 +19,32 @@ from clia.sessions.model import (
     CANCELLED,
     DIVERGED,
     SUSPENDED,
-    Decision,
     Request,
     Session,
     all_requests,
     is_for_people,
     is_human,
     kept_secret,
-    question_in,
     requests_of,
 )
-from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, is_sound, request_hash, session_row, sound_rows
+from clia.sessions.records import (
+    ASK,
+    COUNTS,
+    ENDED,
+    LIVE,
+    Origin,
+    Resumed,
+    SessionRow,
+    is_sound,
+    request_hash,
+    session_row,
+)
 from clia.sessions.replay import LiveSession
-from clia.space.core import Person
-from clia.space.model import BY, META, REQUEST, TAG, VALUE
+from clia.sessions.request_rows import complete, complete_rows, pending_call, request_rows
 from clia.values import refs as names
-from clia.values.canonical import canonical_bytes
 from clia.values.clock import timestamp
 from clia.values.commit_messages import check_text
 from clia.values.json_values import CannotCross, inward
-from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,16 +52,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.engine.records import FlowAnswer, FlowCall
+    from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.flows import Flows
     from clia.sessions.replay import Replay
     from clia.sessions.transitions import Transition, Transitions
-    from clia.space.commits import Commits
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.store.interface import Transaction
-
-_ASKED_MAX, _QUESTION_MAX = 8192, 1000
-_ADDRESS = "{}@people.clia.invalid"
 
 
 class PendingCall(NamedTuple):
@@ -77,6 +79,7 @@ class Lifecycle(NamedTuple):
     replay: Replay
     transitions: Transitions
     seed: Callable[[], str]
+    checkpoints: Checkpoints
     check_running: Callable[..., None]  # takes a flow's name: may it continue; with a version: may it start
 
     def now(self) -> str:
@@ -89,16 +92,20 @@ class Lifecycle(NamedTuple):
         with self.core.store.reading() as view:
             chosen = self._last(view, agent) if session is None else check_text(session, "session")
             row = None if chosen is None else _any_row(view, agent, chosen)
+            row = row and complete(view.values, agent, cast("str", chosen), row)
         if chosen is None or row is None:
             raise no_session(agent, session)
         return self.as_session(agent, chosen, row)
 
-    def as_session(self, agent: str, session: str, row: dict[str, Any]) -> Session:
+    def as_session(self, agent: str, session: str, row: SessionRow | Mapping[str, Any]) -> Session:
+        """A session by its row, which is complete."""
+        fields, calls = (row._asdict(), row.calls) if isinstance(row, SessionRow) else (row, lambda: row["pending"])
+
         def load() -> tuple[Any, list[Resumed]]:
             journal = self.recorded(agent, session)
-            return journal.origin.input, journal.resumes[: row["done"]]
+            return journal.origin.input, journal.resumes[: fields["done"]]
 
-        return Session(agent, session, row, load)
+        return Session(agent, session, fields, calls, load)
 
     def _last(self, view: Transaction, agent: str) -> str | None:
         """The live session, else the last one."""
@@ -108,24 +115,29 @@ class Lifecycle(NamedTuple):
         last = session_counts(view.values, agent).get("last", 0)
         return str(last) if last else None
 
-    def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
-        """Every session, or those of an agent, live ones first; without questions asked by ``ask``."""
+    def sessions(self, agent: str | None = None, *, live: bool = False, questions: bool = False) -> list[Session]:
+        """Every session, or those of an agent, live ones first; either those of flows, or the questions asked by ``ask``."""
         if agent is not None:
             self.core.require_known(agent)
         below = "" if agent is None else f"{agent}/"
         with self.core.store.reading() as view:
             rows = [row for prefix in ((LIVE,) if live else (LIVE, ENDED)) for row in view.values.scan(prefix + below)]
-        sessions = [self.as_session(*records.split(key), row) for key, row in sound_rows(rows)]
+            sessions = [self.as_session(*records.split(key), row) for key, row in complete_rows(view.values, rows)]
         live_first = sorted(sessions, key=lambda session: (not session.live, session.agent, len(session.id), session.id))
-        return [session for session in live_first if not session.id.startswith(ASK)]
+        return [session for session in live_first if session.id.startswith(ASK) == questions]
 
     def pending(self, agent: str | None = None) -> list[Request]:
-        """Every pending request, oldest first."""
+        """Every pending request, oldest first; without those of agents whose branch was deleted."""
         if agent is not None:
             self.core.require_known(agent)
         self.core.store.require_sound(look=True)  # an older store has questions that were answered
-        below = LIVE if agent is None else f"{LIVE}{agent}/"
-        requests = all_requests(self.core.store.scan(below), len(LIVE))
+        below = "" if agent is None else f"{agent}/"
+        with self.core.store.reading() as view:
+            values = view.values
+            requests = all_requests(values.each(LIVE + below), lambda *place: request_rows(values, *place))
+        if agent is None and not self.core.refs.shared:  # otherwise an agent may be on another machine only
+            gone = self.core.refs.missing(names.HEADS, {request.agent for request in requests})
+            requests = [request for request in requests if request.agent not in gone] if gone else requests
         requests.sort(key=attrgetter("since"))  # stable: requests of equal age stay ordered by agent, session and number
         return requests
 
@@ -152,14 +164,15 @@ class Lifecycle(NamedTuple):
         only_asks = cid == self.flows.ask()
         with self.envelope.at_work(agent):
             head = core.own_head(agent)
+            agreed_rows = self.checkpoints.agree(agent, head)
             session, counts = self._next(agent, only_asks=only_asks)
             origin = Origin(cid, called or name, flow_input, self.seed(), self.now(), timezone, self.replay.version)
             extra = {"on": head, "by": self.by(None), **records.redactions(redacted)}
             with self.replay.beginning(agent, session, origin) as result:
-                step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
+                step = self.transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts), *agreed_rows])
                 self.transitions.write(step, 0)
-                result.row = step.row
-        return self.as_session(agent, session, dict(step.row))
+                result.row = step.live
+        return self.as_session(agent, session, step.row)
 
     def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
         with self.core.store.reading() as view:
@@ -174,6 +187,12 @@ class Lifecycle(NamedTuple):
         counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self.core, agent))
         return str(counts["last"]), counts
 
+    def check_agreement(self, agent: str, session: str) -> None:
+        """Raise ``Conflict`` if the session is frozen, because store and git differ about it."""
+        if not self.checkpoints.is_known(agent, self.core.own_head(agent)):
+            with self.envelope.at_work(agent):  # another process may be at it
+                self.checkpoints.agree(agent, self.core.own_head(agent), session)
+
     def check_beginning(self, origin: Origin) -> None:
         """Raise an error unless another session of the same flow may start now."""
         self.check_running(origin.name, origin.flow)
@@ -184,17 +203,18 @@ class Lifecycle(NamedTuple):
         """Resume with an answer that is not a person's decision."""
         names.check_name(agent)
         author = self.by(by)
-        given = self.as_json(answer.value, "value")
+        json_value = self.as_json(answer.value, "value")
         with self.envelope.at_work(agent):
-            self.core.own_head(agent)
+            head = self.core.own_head(agent)
             pending = self.find(agent, request_id, for_people=False)
-            value, redacted = self.crossed(given, "value", pending.call.payload)
+            agreed_rows = self.checkpoints.agree(agent, head, pending.live.session)
+            value, redacted = self.crossed(json_value, "value", pending.call.payload)
             outcome = f"answered by {author}" if answer.error is None else f"given up: {answer.error}"
             text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) {outcome}"
             resumed = Resumed(pending.call.number, request_hash(pending.call), value, answer.error, None, author, self.now())
             with self.answered(pending, resumed, text, {"request": pending.id}, redacted) as step:
-                self.transitions.write(step, pending.live.row.end)
-        return self.as_session(agent, pending.live.session, dict(step.row))
+                self.transitions.write(step.with_puts(agreed_rows), pending.live.row.end)
+        return self.as_session(agent, pending.live.session, step.row)
 
     @contextmanager
     def answered(
@@ -210,26 +230,33 @@ class Lifecycle(NamedTuple):
                 ended = self.transitions.stopped(live, DIVERGED, reason, f"session {live.session} diverged")
                 self.transitions.write(ended, live.row.end)
                 raise
-            step = self.transitions.moved(live, resumed, result.turn, result.snapshot, (text, data), redacted)
+            complete_row = live._replace(row=result.before or live.row)
+            step = self.transitions.moved(complete_row, resumed, result.turn, result.snapshot, (text, data), redacted)
             yield step
-            result.row = step.row
+            result.row = step.live
 
     def find(self, agent: str, request_id: str | None, *, for_people: bool) -> PendingCall:
         """The pending call that an answer is for."""
         wanted_id = None if request_id is None else check_text(request_id, "request")
-        stored = ((records.split(key)[1], row) for key, row in self.core.store.scan(f"{LIVE}{agent}/"))
-        rows = {session: _sound(agent, session, row) for session, row in stored}
+        values = self.core.store
+        rows: dict[str, dict[str, Any]] = {}
         if wanted_id is None:
-            wanted_id = _only(agent, rows, for_people=for_people)
+            stored = [(records.split(key)[1], row) for key, row in values.scan(f"{LIVE}{agent}/")]
+            rows = {session: _sound(agent, session, row) for session, row in stored}
+            complete_rows = {session: complete(values, agent, session, row) for session, row in rows.items()}
+            wanted_id = _only(agent, complete_rows, for_people=for_people)
         session, _, number = wanted_id.rpartition(".")
-        if session in rows:
-            live = LiveSession(agent, session, session_row(rows[session]))
-            for call in live.row.pending:
-                if str(call.number) == number:
-                    self.check_running(rows[session]["name"])
-                    _check_route(agent, wanted_id, call, for_people=for_people)
-                    return PendingCall(live, call)
-        raise self._gone(agent, session, number, wanted_id)
+        row = rows.get(session) or self._live_row(agent, session)
+        call = None if row is None else pending_call(values, agent, session, row, number)
+        if row is None or call is None:
+            raise self._gone(agent, session, number, wanted_id)
+        self.check_running(row["name"])
+        _check_route(agent, wanted_id, call, for_people=for_people)
+        return PendingCall(LiveSession(agent, session, session_row(row)), call)
+
+    def _live_row(self, agent: str, session: str) -> dict[str, Any] | None:
+        live = self.core.store.get(records.key(LIVE, agent, session)) if session else None
+        return None if live is None else _sound(agent, session, live.value)
 
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
         """The error for a request that is not pending: answered, of an ended session, or unknown."""
@@ -255,17 +282,18 @@ class Lifecycle(NamedTuple):
         names.check_name(agent)
         reason_text = self.core.clean.text(reason, "reason")
         with self.envelope.at_work(agent):
-            self.core.own_head(agent)
+            head = self.core.own_head(agent)
             with self.core.store.reading() as view:
                 chosen = self._last(view, agent) if session is None else check_text(session, "session")
                 row = None if chosen is None else view.values.get(records.key(LIVE, agent, chosen))
             if chosen is None or row is None:
                 raise self._not_live(agent, chosen)
+            agreed_rows = self.checkpoints.agree(agent, head, chosen)
             live = LiveSession(agent, chosen, session_row(_sound(agent, chosen, row.value)))
             failure = {"reason": CANCELLED, "message": reason_text, "by": self.by(None)}
             step = self.transitions.stopped(live, CANCELLED, failure, f"session {live.session} cancelled by {failure['by']}")
-            self.transitions.write(step, live.row.end)
-        return self.as_session(agent, live.session, dict(step.row))
+            self.transitions.write(step.with_puts(agreed_rows), live.row.end)
+        return self.as_session(agent, live.session, step.row)
 
     def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
         if session is None:
@@ -300,8 +328,8 @@ class Lifecycle(NamedTuple):
 
 
 def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
-    """The id of the one pending request that an answer without a request id can mean."""
-    requests = [request for session, row in rows.items() for request in requests_of(agent, session, row)]
+    """The id of the only pending request that an answer without a request id can be for."""
+    requests = [request for session, row in rows.items() for request in requests_of(agent, session, row["name"], row["pending"])]
     if for_people:
         human = [request for request in requests if is_human(request.kind)]
         candidates = human or [request for request in requests if is_for_people(request)]
@@ -362,70 +390,3 @@ def brief(value: Any) -> str:
     """A value, shortened for messages."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"
-
-
-class Decisions(NamedTuple):
-    core: Core
-    envelope: Envelope
-    commits: Commits
-    lifecycle: Lifecycle
-    check: Callable[[str, str, Any, Any], None]  # takes a request's id, kind and payload, and the answer
-
-    def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
-        core = self.core
-        names.check_name(agent)
-        author = self.lifecycle.by(by)
-        rationale_text = core.clean.text(rationale, "rationale")
-        given = self.lifecycle.as_json(value, "value")
-        core.own_head(agent)
-        request = self.lifecycle.find(agent, request_id, for_people=True)
-        answer, redacted = self.lifecycle.crossed(given, "value", request.call.payload)
-        # Applying a request's own rule may take long: hold no lock.
-        self.check(request.id, request.call.kind, request.call.payload, answer)
-        with self.envelope.at_work(agent):
-            head = core.own_head(agent)
-            pending = self.lifecycle.find(agent, request.id, for_people=True)
-            commit = self._write(agent, head, pending, answer, (rationale_text, author))
-            resumed = Resumed(pending.call.number, request_hash(pending.call), answer, None, commit, author, self.lifecycle.now())
-            shown = brief(core.clean.value(answer))  # before it is cut: half a secret is not recognized
-            text = f"session {pending.live.session} resumed: {author} decided {shown} on {pending.call.kind} ({pending.id})"
-            with self.lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit}, redacted) as step:
-                self._carry_out(agent, head, commit, step)
-        session = self.lifecycle.as_session(agent, pending.live.session, dict(step.row))
-        return Decision(commit, agent, pending.id, answer, author, session, redacted)
-
-    def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
-        """The commit has its parent's tree: a decision does not change files."""
-        core = self.core
-        text, author = wording
-        tag = " ".join((pending.call.tag or "").replace("\0", " ").split())  # on one line, as a trailer needs it
-        trailers = [*self.commits.identity(agent, DECISION, head), (REQUEST, pending.id), (TAG, core.clean.text(tag, "tag"))]
-        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, author), (META, self._asked(pending))]
-        default = f"decision: {brief(core.clean.value(value))} ({core.clean.text(pending.call.kind, 'kind')} {pending.id})"
-        tree = core.objects.commit(head).tree
-        return core.write_commit(agent, tree, [head], text, trailers, default, person_named(author))
-
-    def _asked(self, pending: PendingCall) -> str:
-        """The question, for readers of the decision: the journal has only answers. A long payload is cut to the question."""
-        payload = self.core.clean.value(pending.call.payload)
-        for meta in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
-            with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
-                text = canonical_bytes(meta).decode("utf-8")
-                if len(text) <= _ASKED_MAX:
-                    return text
-        return ""
-
-    def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
-        intent = self.commits.intent(agent, DECISION, head, commit, with_trace=True)
-        after = (self.lifecycle.transitions.end_move(agent, step.ending),) if step.ending is not None else ()
-        puts = (*intent.puts, *step.intent.puts)
-        self.envelope.carry_out(intent._replace(after=after, appends=step.intent.appends, puts=puts, deletes=step.intent.deletes))
-
-
-def person_named(author: str) -> Person:
-    """The person who decides is the committer; git requires an address."""
-    match = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", author)
-    if match is not None:
-        return Person(match[1], match[2])
-    name = re.sub(r"[<>]", "", author).strip() or "somebody"
-    return Person(name, _ADDRESS.format(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "somebody"))

@@ -93,7 +93,14 @@ class SessionState(NamedTuple):
 class Session:
     """One run of a flow by one agent, as of the time it was read."""
 
-    def __init__(self, agent: str, session_id: str, row: Mapping[str, Any], load: Callable[[], tuple[Any, list[Resumed]]]) -> None:
+    def __init__(
+        self,
+        agent: str,
+        session_id: str,
+        row: Mapping[str, Any],
+        calls: Callable[[], Iterable[Any]],
+        load: Callable[[], tuple[Any, list[Resumed]]],
+    ) -> None:
         self.agent = agent
         self.id = session_id
         self.status: str = row["status"]
@@ -102,11 +109,12 @@ class Session:
         self.started_at: str = row["started_at"]
         self.ended_at: str | None = row.get("ended_at")
         self.forked: Mapping[str, Any] | None = row.get("forked")
-        self.pending = requests_of(agent, session_id, row)
         self.result: Any = row.get("result")
         self.failure: Mapping[str, Any] | None = row.get("failure")
         self.resumed: int = row["done"]
         self.redacted: int = row.get("redacted", 0)
+        self._calls = calls
+        self._pending: tuple[Request, ...] | None = None
         self._load = load
         self._loaded: tuple[Any, list[Resumed]] | None = None
 
@@ -115,6 +123,13 @@ class Session:
         if self._loaded is None:  # not a cached_property: in Python 3.11 its lock is shared by all sessions
             self._loaded = self._load()
         return self._loaded
+
+    @property
+    def pending(self) -> tuple[Request, ...]:
+        """The requests that it waits for; created on first use, because there may be thousands."""
+        if self._pending is None:
+            self._pending = requests_of(self.agent, self.id, self.flow, self._calls())
+        return self._pending
 
     @property
     def live(self) -> bool:
@@ -145,29 +160,30 @@ class Session:
         return f"Session(agent={self.agent!r}, id={self.id!r}, flow={self.flow!r}, status={self.status!r})"
 
 
-def requests_of(agent: str, session_id: str, row: Mapping[str, Any]) -> tuple[Request, ...]:
-    """The pending requests in a session's row."""
-    name = row["name"]
+def requests_of(agent: str, session_id: str, flow: str, calls: Iterable[Any]) -> tuple[Request, ...]:
+    """The pending requests of a session, from the calls in its row."""
     return tuple(
         [
-            Request(agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name)
-            for call, kind, tag, payload, line, since in row.get("pending", ())
+            Request(agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, flow)
+            for call, kind, tag, payload, line, since in calls
         ]
     )
 
 
-def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
-    """The pending requests of all rows; ``cut`` is the length of the key's prefix before agent and session.
+def all_requests(rows: Iterable[tuple[str, Any]], own_rows: Callable[[str, str], list[Any]]) -> list[Request]:
+    """The pending requests of all rows.
 
-    A damaged row hides no other; ``doctor`` reports it. There may be ten thousand rows, so each is read once.
+    ``own_rows`` reads the requests of a session whose requests have rows of their own. A damaged row hides no other; ``doctor``
+    reports it. There may be ten thousand rows, so each is read once.
     """
     requests: list[Request] = []
     for key, row in rows:
-        agent, _, session_id = key[cut:].partition("/")
         try:
+            _, agent, session_id = key.split("/")
             name = row["name"]
             sound = type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
-            for call, kind, tag, payload, line, since in row["pending"] if sound else ():
+            calls = row["pending"] if "pending" in row else own_rows(agent, session_id)
+            for call, kind, tag, payload, line, since in calls if sound else ():
                 if type(since) is type(kind) is type(name) is str and type(call) is int and (tag is None or type(tag) is str):
                     fields = agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name
                     requests.append(tuple.__new__(Request, fields))  # twice as fast as the constructor
@@ -177,6 +193,8 @@ def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
 
 
 _QUESTIONS = ("question", "prompt", "title")
+INTERNAL = "clia"
+"""The field of a payload that is for clia itself; people do not see it."""
 
 
 def is_for_people(request: Request | FlowCall) -> bool:
@@ -202,7 +220,7 @@ def context_of(request: Request) -> list[tuple[str, Any]]:
     payload = request.payload
     context = [("tag", request.tag)] if request.tag and question_of(request) != request.tag else []
     if isinstance(payload, dict):
-        shown_keys = {_question_key(payload), "choices", "schema"}
+        shown_keys = {_question_key(payload), "choices", "schema", INTERNAL}
         return context + [(key, value) for key, value in payload.items() if key not in shown_keys]
     if payload is None or question_of(request) == payload:
         return context

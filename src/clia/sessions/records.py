@@ -11,6 +11,7 @@ import json
 from typing import NamedTuple
 
 from clia.errors import CorruptJournal
+from clia.values.types import QUESTION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from clia.store.interface import StreamEntry, Transaction
 
 LIVE, ENDED, COUNTS, SNAPSHOT, CHECKPOINT = "live/", "ended/", "sessions/", "snapshot/", "checkpoint/"
+REQUEST = "request/"
 STARTED, COPIED, RESUMED, OVER = "started", "copied", "resumed", "ended"
-ASK = "ask-"
+RETRIED, REOPENED = "retried", "reopened"
+"""The session continues after its end: a person retried it, or it diverged and replays again."""
+ASK = QUESTION
 """Prefix of sessions of the built-in ``ask`` flow. They are numbered separately and do not count as the agent's session."""
 
 
@@ -72,7 +76,10 @@ class Snapshot(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """The row of a live session, for lists."""
+    """The row of a live session, for lists.
+
+    ``pending`` is empty if each request has its own row and these were not read.
+    """
 
     flow: str
     name: str
@@ -87,11 +94,27 @@ class SessionRow(NamedTuple):
     kept: int = 0  # number of resumes at the last snapshot
     redacted: int = 0  # number of secrets removed from its input and answers
     secret: str | None = None  # "keep": its result is stored as it is
+    waits: int | None = None  # number of pending requests if each has its own row
+    at: str | None = None  # of the last step; only with ``waits``
+    due: int = 0  # number of resumes at which the next snapshot is due, if later than usual
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether ``pending`` has all pending requests."""
+        return self.waits is None or self.waits == len(self.pending)
+
+    def calls(self) -> list[list[Any]]:
+        """The pending requests as they are stored."""
+        return [[*call, self.since[call.number]] for call in self.pending]
 
     def to_json(self) -> dict[str, Any]:
-        row = self._asdict() | {"pending": [[*call, self.since[call.number]] for call in self.pending]}
-        row |= {"since": None, "kept": self.kept or None, "redacted": self.redacted or None}
+        row = self._asdict() | {"pending": self.calls() if self.waits is None else None}
+        row |= {"since": None, "kept": self.kept or None, "redacted": self.redacted or None, "due": self.due or None}
         return {key: value for key, value in row.items() if value is not None}
+
+    def stamp(self) -> tuple[Any, ...]:
+        """Identifies a session's state. It includes times, because a lost store may come back with other answers."""
+        return self.started_at, self.end, self.at or tuple(self.since.items())
 
 
 def stream(agent: str, session: str) -> str:
@@ -117,7 +140,7 @@ def request_hash(call: FlowCall) -> str:
 def session_row(row: Mapping[str, Any]) -> SessionRow:
     from clia.engine.records import FlowCall  # as above
 
-    calls = row["pending"]
+    calls = row.get("pending", ())
     fields = {field: row[field] for field in SessionRow._fields if field in row}
     fields["pending"] = tuple(FlowCall(*call[:5]) for call in calls)
     return SessionRow(**fields, since={call[0]: call[5] for call in calls})
@@ -178,7 +201,11 @@ def read_origin(transaction: Transaction, agent: str, session: str) -> Origin:
 
 def read_journal(transaction: Transaction, agent: str, session: str) -> Journal:
     name = stream(agent, session)
-    entries = transaction.streams.read(name)
+    return journal_in(transaction.streams.read(name), name)
+
+
+def journal_in(entries: Sequence[StreamEntry], name: str) -> Journal:
+    """The journal in the entries of a session's stream."""
     return Journal(_started(entries, name), resumes_in(entries[1:], name))
 
 
@@ -191,6 +218,8 @@ def resumes_in(entries: Sequence[StreamEntry], name: str) -> list[Resumed]:
                 resumes.append(resumed_from(entry.body["resume"]))
             elif entry.body["event"] == COPIED:
                 resumes.extend(map(resumed_from, entry.body["resumes"]))
+            elif entry.body["event"] == RETRIED and entry.body.get("dropped") is not None:
+                del resumes[-1:]  # may be before these events
         except (KeyError, TypeError):
             raise _corrupt(name, entry.position) from None
     return resumes
@@ -227,14 +256,17 @@ def is_sound(row: Any) -> bool:
         return (
             type(row["flow"]) is type(row["name"]) is type(row["status"]) is type(row["started_at"]) is str
             and type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
-            and type(row["pending"]) is list
-            and all(_is_call(*call) for call in row["pending"])
+            and (_is_list_of_calls(row["pending"]) if "pending" in row else type(row["waits"]) is int and type(row["at"]) is str)
         )
     except (TypeError, KeyError, AttributeError):
         return False
 
 
-def _is_call(number: Any, kind: Any, tag: Any, payload: Any, line: Any, since: Any) -> bool:
+def _is_list_of_calls(pending: Any) -> bool:
+    return type(pending) is list and all(is_call(*call) for call in pending)
+
+
+def is_call(number: Any, kind: Any, tag: Any, payload: Any, line: Any, since: Any) -> bool:
     del payload  # any JSON
     return type(number) is type(line) is int and type(kind) is type(since) is str and (tag is None or type(tag) is str)
 

@@ -19,10 +19,11 @@ from clia.engine.records import INHERITED, LIMIT, LOST, PATIENCE, Failure, Turn
 from clia.errors import EngineError, Nondeterminism
 from clia.sessions import records
 from clia.sessions.records import Journal, Snapshot, request_hash, session_row, snapshot_from
+from clia.sessions.request_rows import complete
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from typing import Any
 
     from clia.engine.records import Engine, FlowAnswer, FlowProgram, FlowRun
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from clia.store.interface import Store, Transaction
 
 SNAPSHOT_INTERVAL = 4
-"""Resumes between snapshots: replaying fewer costs about as much as loading a snapshot."""
+"""Resumes between snapshots, at least: replaying fewer costs about as much as loading a snapshot."""
+SNAPSHOT_BLOCK = 4096
+"""Characters of a snapshot for which one more resume goes by before the next one, so that a large state is not written often."""
 _LOSSES = 3
 KEPT_RUNS_MAX = 4
 
@@ -40,6 +43,13 @@ class LiveSession(NamedTuple):
 
     agent: str
     session: str
+    row: SessionRow
+
+
+class RestoredRun(NamedTuple):
+    """The run of a live session, waiting for the requests in its row, which is complete."""
+
+    run: FlowRun
     row: SessionRow
 
 
@@ -54,11 +64,12 @@ class ReplayPath(NamedTuple):
 class TurnResult:
     """A run after a turn."""
 
-    def __init__(self, run: FlowRun | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
+    def __init__(self, run: FlowRun | None, turn: Turn, before: SessionRow | None = None) -> None:
         self.run = run
         self.turn = turn
-        self.snapshot = snapshot  # of the new state, if one is due
-        self.row: Mapping[str, Any] | None = None  # the session's row once it is stored: the run is kept for the next answer
+        self.before = before  # the complete row before the turn, if it was not the first one
+        self.snapshot: list[Any] | None = None  # of the new state, if one is due
+        self.row: SessionRow | None = None  # once it is stored, unless the session has ended: the run is kept for the next answer
 
 
 class Replay:
@@ -104,10 +115,10 @@ class Replay:
         """Answer a call, and take a snapshot if one is due. The block writes the result; then the run is kept."""
 
         def go_on(patience: float, losses: list[str]) -> TurnResult | None:
-            run = self._there(live, patience)
+            run, row = self._there(live, patience)
             with _counted(losses):
                 try:
-                    return TurnResult(run, run.answer(number, answer))
+                    return TurnResult(run, run.answer(number, answer), row)
                 except BaseException:
                     release(run)
                     raise
@@ -115,7 +126,7 @@ class Replay:
 
         with self._keeping(_taken(go_on), live.agent, live.session) as result:
             done, run = live.row.done + 1, result.run
-            if run is not None and not result.turn.ended and done - live.row.kept >= SNAPSHOT_INTERVAL:
+            if run is not None and not result.turn.ended and done >= (live.row.due or live.row.kept + SNAPSHOT_INTERVAL):
                 result.snapshot = self.snapshot(run, live.row.flow, done)
                 if result.snapshot is None:
                     result.run = None  # the worker cannot even take a snapshot
@@ -132,32 +143,31 @@ class Replay:
         if result.run is None or result.turn.ended or result.row is None:
             release(result.run)
         else:
-            self._kept_runs.put(RunKey(self._place, agent, session), session_row(result.row), result.run)
+            self._kept_runs.put(RunKey(self._place, agent, session), RestoredRun(result.run, result.row))
 
-    def _there(self, live: LiveSession, patience: float) -> FlowRun:
+    def _there(self, live: LiveSession, patience: float) -> RestoredRun:
         """The run that waits for an answer. Retried if a worker dies: this says nothing about the answer."""
         for _ in range(_LOSSES):
             with _counted([]):
                 return self._at(live, patience)
         return self._at(live, patience)
 
-    def _at(self, live: LiveSession, patience: float) -> FlowRun:
-        """``at``; a patient run is always rebuilt, because a dump contains the limits of its run."""
-        return self.at(live) if patience == 1 else self._replayed(live, patience)
-
-    def at(self, live: LiveSession) -> FlowRun:
-        """The run of a live session, waiting for the requests in its row."""
+    def _at(self, live: LiveSession, patience: float) -> RestoredRun:
+        """The kept run of a session, or else a restored one."""
         kept_run = self._kept_runs.take(RunKey(self._place, live.agent, live.session), live.row)
         if kept_run is not None:
             return kept_run
-        path = None
-        if live.row.kept:
-            with self._store.reading() as view:
+        path, run = None, None
+        with self._store.reading() as view:
+            row = _complete(view, live)
+            # A patient run is always rebuilt, because a dump contains the limits of its run.
+            if row.kept and patience == 1:
                 path = read_replay_path(view, live)
+        live = live._replace(row=row)
         run = path and self._from_snapshot(live, path)
-        return run or self._replayed(live)
+        return RestoredRun(run or self._replayed(live, patience), row)
 
-    def _replayed(self, live: LiveSession, patience: float = 1) -> FlowRun:
+    def _replayed(self, live: LiveSession, patience: float) -> FlowRun:
         with self._store.reading() as view:
             journal = records.read_journal(view, live.agent, live.session)
         return _waiting(self.run(journal, patience), live.row)
@@ -176,7 +186,7 @@ class Replay:
             return None  # only a replay of the journal can prove divergence
 
     def can_use(self, live: LiveSession, path: ReplayPath) -> bool:
-        """Whether a live session's snapshot restores its current state."""
+        """Whether a live session's snapshot restores its current state. The row is complete."""
         run = self._from_snapshot(live, path)
         release(run)
         return run is not None
@@ -196,6 +206,27 @@ class Replay:
         _no_limit(run)
         return _on(run, journal.resumes, 0)
 
+    def last_turn(self, journal: Journal) -> TurnResult:
+        """Take the last turn of a journal again, as if its answer had just arrived; the caller releases the run."""
+        last = journal.resumes[-1] if journal.resumes else None
+        earlier = journal.resumes[:-1]
+
+        def attempt(patience: float, losses: list[str]) -> TurnResult | None:
+            with _counted(losses):
+                if last is None:
+                    run = self._engine.start(self.program(journal.origin), patience=patience)
+                    return TurnResult(run, run.turn)
+                run = self.run(Journal(journal.origin, earlier), patience)
+                try:
+                    _check_asked(run, last, len(earlier))
+                    return TurnResult(run, run.answer(last.call, last.answer()))
+                except BaseException:
+                    release(run)
+                    raise
+            return None
+
+        return _taken(attempt)
+
     def snapshot(self, run: FlowRun, flow: str, count: int) -> list[Any] | None:
         """A snapshot to store; None if the engine cannot take one."""
         try:
@@ -203,6 +234,20 @@ class Replay:
         except EngineError:
             return None
         return [count, self._engine.version, flow, _digest(data), data, [list(call) for call in run.turn.pending]]
+
+
+def _complete(view: Transaction, live: LiveSession) -> SessionRow:
+    """A live session's row with all pending requests."""
+    if live.row.is_complete:
+        return live.row
+    stored = complete(view.values, live.agent, live.session, live.row.to_json())
+    return session_row(stored)
+
+
+def next_snapshot(snapshot: Sequence[Any]) -> int:
+    """The number of resumes at which the snapshot after this one is due; 0 if that is after the usual interval."""
+    done, size = snapshot[0], len(snapshot[4])
+    return int(done + size // SNAPSHOT_BLOCK) if size > SNAPSHOT_INTERVAL * SNAPSHOT_BLOCK else 0
 
 
 def read_replay_path(view: Transaction, live: LiveSession) -> ReplayPath:
@@ -221,7 +266,7 @@ def _taken(attempt: Callable[[float, list[str]], TurnResult | None]) -> TurnResu
     """Take a turn. ``attempt`` gets the patience for it, and a list for the loss of its worker.
 
     A flow that kills several workers has failed. A turn that exceeds its time is taken again with more time, and has failed only
-    if it then used up its processor time: otherwise the machine is too busy, and nothing is recorded.
+    if it then used up its processor time. If even the most time is not enough, the machine is too busy, and nothing is recorded.
     """
     losses: list[str] = []
     patience = 1.0
@@ -233,9 +278,9 @@ def _taken(attempt: Callable[[float, list[str]], TurnResult | None]) -> TurnResu
         if failure is None or failure.used is None or (patience > 1 and failure.used >= 1):
             return result
         release(result.run)
-        if patience > 1:
+        if patience == PATIENCE:
             raise _too_busy(failure.used)
-        patience = min(PATIENCE, 2 / max(failure.used, 0.01))
+        patience = min(PATIENCE, 2 * patience / min(1, max(failure.used, 0.01)))
     return TurnResult(None, _died_of(losses))
 
 
@@ -280,15 +325,20 @@ def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
     """Apply recorded resumes to a run; each must answer the recorded request."""
     try:
         for position, resume in enumerate(resumes, before):
-            call = next((call for call in run.turn.pending if call.number == resume.call), None)
-            if call is None or request_hash(call) != resume.asked:
-                raise nondeterminism(position, f"an answer to call {resume.call}", run.turn)
+            _check_asked(run, resume, position)
             run.answer(resume.call, resume.answer())
             _no_limit(run)
     except BaseException:
         release(run)
         raise
     return run
+
+
+def _check_asked(run: FlowRun, resume: Resumed, position: int) -> None:
+    """Raise ``Nondeterminism`` unless a run waits for the request that was answered."""
+    call = next((call for call in run.turn.pending if call.number == resume.call), None)
+    if call is None or request_hash(call) != resume.asked:
+        raise nondeterminism(position, f"an answer to call {resume.call}", run.turn)
 
 
 def _waiting(run: FlowRun, row: SessionRow) -> FlowRun:
@@ -312,7 +362,7 @@ def nondeterminism(position: int, recorded: str, turn: Turn) -> Nondeterminism:
 
 
 def describe(turn: Turn) -> str:
-    """Where a run stands, for messages."""
+    """The position of a run, for messages."""
     if turn.failure is not None:
         return f"a failure: {turn.failure.message}"
     if turn.ended:
@@ -333,7 +383,7 @@ class KeptRuns:
 
     def __init__(self, size: int = KEPT_RUNS_MAX) -> None:
         self._size = size
-        self._runs: OrderedDict[RunKey, tuple[Hashable, FlowRun]] = OrderedDict()
+        self._runs: OrderedDict[RunKey, RestoredRun] = OrderedDict()
         self._handles: Counter[Hashable] = Counter()
         self._mutex = threading.Lock()
 
@@ -354,35 +404,31 @@ class KeptRuns:
     def clear(self, place: Hashable) -> None:
         """Release the runs of a place."""
         with self._mutex:
-            runs = [self._runs.pop(key)[1] for key in list(self._runs) if key.place == place]
+            runs = [self._runs.pop(key).run for key in list(self._runs) if key.place == place]
         for run in runs:
             release(run)
 
-    def take(self, key: RunKey, row: SessionRow) -> FlowRun | None:
+    def take(self, key: RunKey, row: SessionRow) -> RestoredRun | None:
         """Take the run of a session if it still matches the row; otherwise release it."""
         with self._mutex:
-            stamp, run = self._runs.pop(key, (None, None))
-        if run is not None and stamp != _stamp(row):
-            release(run)  # the session continued elsewhere
+            kept_run = self._runs.pop(key, None)
+        if kept_run is not None and kept_run.row.stamp() != row.stamp():
+            release(kept_run.run)  # the session continued elsewhere
             return None
-        return run
+        return kept_run
 
-    def put(self, key: RunKey, row: SessionRow, run: FlowRun) -> None:
+    def put(self, key: RunKey, new_run: RestoredRun) -> None:
         with self._mutex:
-            removed = [self._runs.pop(key, (None, None))[1]]
+            removed = [self._runs.pop(key, None)]
             if key.place in self._handles:
-                self._runs[key] = _stamp(row), run
+                self._runs[key] = new_run
             else:
-                removed.append(run)  # closed in between
+                removed.append(new_run)  # closed in between
             if len(self._runs) > self._size:
-                removed.append(self._runs.popitem(last=False)[1][1])
+                removed.append(self._runs.popitem(last=False)[1])
         for old_run in removed:
-            release(old_run)
-
-
-def _stamp(row: SessionRow) -> Hashable:
-    """Identifies a session's state. It includes times, because a lost store may come back with other answers."""
-    return row.started_at, row.end, tuple(row.since.items())
+            if old_run is not None:
+                release(old_run.run)
 
 
 def release(run: FlowRun | None) -> None:

@@ -185,7 +185,7 @@ def session_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def _windows(sessions: Iterable[SessionRun], entries: Sequence[PlacedEntry]) -> dict[str, SessionWindow]:
-    """Every session that the store or a trace knows, in order of start."""
+    """Every session in the store or in a trace, in order of start."""
     by_run: dict[str, list[PlacedEntry]] = {}
     for entry in entries:
         if entry.run != ITSELF:

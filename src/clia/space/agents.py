@@ -1,4 +1,4 @@
-"""Agents: one branch each, spawned from a briefing, archived and restored.
+"""Agents: each is a branch, is spawned from a briefing, and can be archived and restored.
 
 Invariant: an agent has both a record and a branch, or neither. A name is never reused, even after archiving. No ref is removed
 unless another ref that stays contains its head.
@@ -7,6 +7,7 @@ unless another ref that stays contains its head.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import NamedTuple
 
 from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.git.records import FILE, TreeEntry
@@ -28,11 +29,30 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
 
 
+class AgentOrigin(NamedTuple):
+    """The parts of an agent's record that say where it was spawned and under which identity."""
+
+    place: Mapping[str, Any] | None = None
+    profile: Mapping[str, Any] | None = None  # None: no identity and no guardrails
+
+    @property
+    def slug(self) -> str | None:
+        """The identity; None: the agent has none."""
+        slug = (self.profile or {}).get("slug")
+        return slug if isinstance(slug, str) else None
+
+    def objects(self) -> dict[str, dict[str, Any]]:
+        """The objects by file name."""
+        parts = {"place": self.place, "profile": self.profile}
+        return {f"{name}.json": {"type": name, **value} for name, value in parts.items() if value is not None}
+
+
 class Agents:
     def __init__(self, core: Core, envelope: Envelope, checkpoints: Checkpoints) -> None:
         self._core = core
         self._checkpoints = checkpoints
         self._envelope = envelope
+        self._last_origin: tuple[str, AgentOrigin] | None = None  # by the commit of the record
 
     def names(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
         """Sorted names; ``after`` and ``limit`` select a page."""
@@ -54,7 +74,7 @@ class Agents:
         *,
         at: str | None = None,
         parent: str | None = None,
-        profile: Mapping[str, Any] | None = None,
+        origin: AgentOrigin | None = None,
         trailers: Sequence[tuple[str, str]] = (),
         along: Callable[[str], Intent] | None = None,
     ) -> Spawned:
@@ -71,7 +91,7 @@ class Agents:
         tree = core.empty_tree() if at is None else core.objects.commit(at).tree
         with self._envelope.at_work(name):
             self._check_free(name)
-            record, files = self._write_record(name, briefing_object, profile)
+            record, files = self._write_record(name, briefing_object, origin or AgentOrigin())
             profile_cid = files["profile.json"].cid if "profile.json" in files else None
             identity = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid), (PROFILE, profile_cid)]
             all_trailers = [*identity, (BEHAVIOUR, briefing_object.get("behaviour")), (PARENT, parent), *trailers]
@@ -97,37 +117,47 @@ class Agents:
         for ref, state in ((names.head(name), ""), (names.archived(name), " (archived)"), (names.record(name), " (a record)")):
             actual = core.refs.get(ref)
             if actual is not None:
+                if ref == names.head(name):
+                    core.check_created(name, actual)
                 message = f"agent {name!r} already exists{state}"
                 hints = ["choose another name; names of agents are never reused"]
                 raise AlreadyExists(message, hints=hints, fields={"agent": name, "actual": actual})
 
-    def _write_record(
-        self, name: str, briefing: Mapping[str, Any], profile: Mapping[str, Any] | None
-    ) -> tuple[str, dict[str, TreeEntry]]:
+    def _write_record(self, name: str, briefing: Mapping[str, Any], origin: AgentOrigin) -> tuple[str, dict[str, TreeEntry]]:
         core = self._core
         files = {"briefing.json": TreeEntry(FILE, core.objects.write_blob(as_bytes(briefing)))}
-        if profile is not None:
-            data = as_bytes(core.clean.value({"type": "profile", **profile}))
-            files["profile.json"] = TreeEntry(FILE, core.objects.write_blob(data))
+        for path, value in origin.objects().items():
+            files[path] = TreeEntry(FILE, core.objects.write_blob(as_bytes(core.clean.value(value))))
         tree = core.objects.update_tree(None, files)
         return core.write_commit(name, tree, [], f"record of {name}", [(AGENT, name), (TYPE, "record")], "record"), files
 
     def record(self, name: str) -> dict[str, Any]:
-        """The objects of an agent's record by file name: its briefing and, if known, its profile."""
-        core = self._core
+        """The objects of an agent's record by file name: its briefing, its place and, if it has one, its profile."""
+        return self._record_at(self._record_tip(name))
+
+    def _record_tip(self, name: str) -> str:
         remote = names.remote_agent(check_text(name, "agent"))
-        tip = core.refs.get(names.remote(remote[0], f"records/{remote[1]}") if remote else names.record(names.check_name(name)))
+        ref = names.remote(remote[0], f"records/{remote[1]}") if remote else names.record(names.check_name(name))
+        tip = self._core.refs.get(ref)
         if tip is None:
             raise NoSuchAgent(f"agent {name!r} has no record here", fields={"agent": name})
+        return tip
+
+    def _record_at(self, tip: str) -> dict[str, Any]:
+        core = self._core
         files = {path: core.typed(entry.cid) for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
         return {path: content for path, content in files.items() if content is not None}
 
-    def profile_of(self, name: str) -> dict[str, Any] | None:
-        """The profile that an agent was spawned with; None if it works under no identity, or the record is not here."""
-        with suppress(NoSuchObject):
-            profile = self.record(name).get("profile.json")
-            return profile if isinstance(profile, dict) else None
-        return None
+    def origin_of(self, name: str) -> AgentOrigin:
+        """The place and the profile in the record of an agent, as far as it has them and the record is here."""
+        with suppress(NoSuchAgent, NoSuchObject):
+            tip = self._record_tip(name)
+            if self._last_origin is None or self._last_origin[0] != tip:  # every commit of an agent asks
+                record = self._record_at(tip)
+                parts = [record.get(f"{part}.json") for part in AgentOrigin._fields]
+                self._last_origin = tip, AgentOrigin(*[_without_type(part) if isinstance(part, dict) else None for part in parts])
+            return self._last_origin[1]
+        return AgentOrigin()
 
     def any_head(self, name: str) -> str:
         """The head of an agent, at work or archived."""
@@ -141,16 +171,20 @@ class Agents:
         raise NoSuchObject(f"the genesis of {name!r} is not in this clone", hints=["git fetch --unshallow"], fields={"agent": name})
 
     def briefing_of(self, name: str) -> Briefing:
-        fields: dict[str, Any] = {"agent": name}
-        if names.remote_agent(check_text(name, "agent")) is not None:
-            briefing = self.record(name).get("briefing.json")
-        else:
-            cid = self._core.last_own(name, self.any_head(name)).briefing
-            briefing = self._core.typed(cid) if cid else None
-            fields["cid"] = cid
-        if not isinstance(briefing, Briefing):
-            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields=fields)
-        return briefing
+        if names.remote_agent(check_text(name, "agent")) is None:
+            return self.briefing_at(name, self.any_head(name))
+        return _checked(name, self.record(name).get("briefing.json"))
+
+    def briefing_at(self, name: str, *heads: str) -> Briefing:
+        """The briefing of an agent as of the first of some heads that has commits of its own: a person may have moved one."""
+        for head in heads[:-1]:
+            with suppress(NoSuchObject):
+                return self._briefing_at(name, head)
+        return self._briefing_at(name, heads[-1])
+
+    def _briefing_at(self, name: str, head: str) -> Briefing:
+        cid = self._core.last_own(name, head).briefing
+        return _checked(name, self._core.typed(cid) if cid else None, cid=cid)
 
     def archive(self, name: str) -> None:
         """Move an agent out of the branch list; its head stays under another ref."""
@@ -166,8 +200,7 @@ class Agents:
         core = self._core
         with self._envelope.at_work(name):
             if source == names.head(name):
-                core.own_head(name)
-                self._check_idle(name)
+                self._check_idle(name, core.own_head(name))
             head = core.refs.get(source)
             if head is None:  # only when restoring
                 at_work = [f"it is active: clia show {name}"] if core.refs.get(target) else []
@@ -193,8 +226,8 @@ class Agents:
         """Whether the agent has a live session or an open question."""
         return self._checkpoints.busy_with(name) is not None
 
-    def _check_idle(self, name: str) -> None:
-        """Raise an error if the agent is checked out or has a live session."""
+    def _check_idle(self, name: str, head: str) -> None:
+        """Raise an error if the agent is checked out, or has a live session or one that the store lost."""
         place = self._core.refs.followed_by(names.head(name))
         if place is not None:
             message = f"the branch of {name!r} is checked out in {place}"
@@ -204,3 +237,14 @@ class Agents:
         if reason is not None:
             hints = [f"end it first: clia session cancel {name}"]
             raise Conflict(f"the agent {name!r} is at work: {reason}", code="session-live", hints=hints, fields={"agent": name})
+        self._checkpoints.agree(name, head)
+
+
+def _checked(name: str, briefing: object, **fields: str | None) -> Briefing:
+    if not isinstance(briefing, Briefing):
+        raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name, **fields})
+    return briefing
+
+
+def _without_type(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in value.items() if key != "type"}

@@ -1,7 +1,7 @@
-"""Behaviour chains: the versions of a behaviour, which are adopted, and which is current.
+"""Behaviour chains: the versions of a behaviour, the adopted ones, and the current one.
 
-Invariant: a chain only grows. Each commit records what happened to which version, by whom, why and on what evidence; its tree is
-the resulting state, so reading the state walks nothing. A chain moves by compare-and-swap.
+Invariant: a chain only grows. Each commit records an event of a version with its author, reason and evidence; its tree is the
+resulting state, so reading the state needs no walk. A chain moves by compare-and-swap.
 """
 
 from __future__ import annotations

@@ -12,13 +12,15 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from threading import Lock
+from typing import NamedTuple
 
-from clia.errors import Conflict, InvalidInput, StaleRef, UnsafePath
+from clia.errors import CliaError, Conflict, InvalidInput, StaleRef, UnsafePath
 from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry
 from clia.space.envelope import Binding, Intent, RefMove
-from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PROFILE, TYPE, File, Link, Submodule
+from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PROFILE, TYPE, File, Link, Submodule, agent_commit, json_object
 from clia.values import paths
 from clia.values import refs as names
+from clia.values.commit_messages import compose, parse
 from clia.values.typed_objects import Briefing
 from clia.values.types import SPAWN
 
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
     from clia.git.porcelain import GitPorcelain
     from clia.git.records import Checkout
     from clia.sessions.checkpoints import Checkpoints
+    from clia.space.agent_journals import AgentJournals
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.program_commits import AdoptedCommits, ProgramCommits
-    from clia.space.traces import Traces
+    from clia.space.traces import PendingTrace, Traces
     from clia.space.type_registry import Registry
 
     Worktree = Callable[[str], str]
@@ -42,16 +45,39 @@ if TYPE_CHECKING:
 _REMEMBERED = 4
 _ATTRIBUTE_LINE, _ATTRIBUTES_MAX = 2048, 100 * 1024 * 1024
 _UPDATES = frozenset(("checkout", "rebase", "merge", "none"))
+_IDENTITY_NAMES = (".clia", ".gitmodules")
+
+
+class CommitCall(NamedTuple):
+    """What a caller commits, apart from the files. ``Commits.has_words`` compares it with a commit."""
+
+    agent: str
+    kind: str
+    text: str  # the message, cleaned
+    open_fields: list[tuple[str, str]]  # the trailer of the open fields, if there are any
+    subject: str  # the message if none is given
+    with_trace: bool = False
 
 
 class Commits:
-    def __init__(self, core: Core, envelope: Envelope, registry: Registry, traces: Traces, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        registry: Registry,
+        traces: Traces,
+        checkpoints: Checkpoints,
+        identities_changed: Callable[[str, str], None] = lambda name, commit: None,  # noqa: ARG005
+    ) -> None:
+        """``identities_changed`` is called with the agent and the commit after a commit that may change identities."""
         self._core = core
+        self._identities_changed = identities_changed
         self._checkpoints = checkpoints
         self._envelope = envelope
         self._registry = registry
         self._traces = traces
         self.snapshots = Snapshots(core.objects)
+        self.next_trace = traces.next_trace
         self._prompts: dict[str, str | None] = {}
 
     def worktree(self, name: str, files: Mapping[str, Content] | None, changes: Mapping[str, Content | None] | None) -> Worktree:
@@ -80,22 +106,82 @@ class Commits:
         core = self._core
         names.check_name(name)
         self._registry.check_kind(kind)
-        text, open_fields = core.clean.words(words)
+        call = CommitCall(name, kind, *core.clean.words(words), f"{kind} by {name}", with_trace)
         with self._envelope.at_work(name):
             head = core.own_head(name)
             if base is not None and base != head:
-                raise stale(name, base, head)
+                recorded = self._recorded(call, base, head, worktree, program)
+                if recorded is None:
+                    raise stale(name, base, head)
+                return recorded
             identity = self.identity(name, kind, head)
-            parents, kept = program.adopt(head, identity) if program else ([head], [])
-            tree = worktree(core.objects.commit(parents[0]).tree)
-            new = core.write_commit(name, tree, parents, text, [*identity, *kept, *open_fields], f"{kind} by {name}")
+            parents, kept_fields = program.adopt(head, identity) if program else ([head], [])
+            before = core.objects.commit(parents[0]).tree
+            tree = worktree(before)
+            is_unchanged = (kept_fields, tree) == ([], before) and all(core.contains(head, parent) for parent in parents)
+            if program and program.may_repeat and is_unchanged and self._is_repeated(call, core.read(head), head):
+                return head
+            trace = self.next_trace(name) if with_trace else None
+            trailers = [*identity, *(trace.trailers if trace else ()), *kept_fields, *call.open_fields]
+            new = core.write_commit(name, tree, parents, call.text, trailers, call.subject)
             if program:
                 program.pending(new)
-            self.advance(name, kind, head, new, with_trace)
+            self.advance(name, kind, head, new, trace)
+        self._report_trees(name, before if parents[0] == head else core.objects.commit(head).tree, tree, new)
         return new
 
+    def _recorded(self, call: CommitCall, base: str, head: str, worktree: Worktree, program: AdoptedCommits | None) -> str | None:
+        """The commit that an earlier call with the same content made on a base that is no longer the head."""
+        core = self._core
+        if program is not None and (not program.may_repeat or program.has_any()):
+            return None
+        # In a checkout, the base may be that commit itself.
+        commits = [core.read(base)] if program is not None and core.contains(head, base) else []
+        commits += filter(None, [self.after(base, head)])
+        same = [commit for commit in commits if self._is_repeated(call, commit, base)]
+        tree = worktree(core.objects.commit(base).tree) if same else None
+        return next((commit.cid for commit in same if commit.tree == tree), None)
+
+    def after(self, base: str, head: str) -> AgentCommit | None:
+        """The commit of an agent's line that follows a base; None if the base is not part of it, or is the head."""
+        if base != head and self._core.contains(head, base):
+            for commit in self._core.graph.first_parents(head):
+                if commit.parents[:1] == (base,):
+                    return agent_commit(commit)
+        return None
+
+    def _is_repeated(self, call: CommitCall, commit: AgentCommit, base: str) -> bool:
+        """Whether a commit has everything but the files of a call."""
+        if not self.has_words(commit, call):
+            return False
+        if not call.with_trace or self._traces.drained(call.agent, commit.cid) is None:
+            return True
+        # Entries were recorded since: in a checkout without changes they are what the call commits.
+        return commit.cid != base and self._traces.cid_for(commit.cid) is not None
+
+    def has_words(self, commit: AgentCommit, call: CommitCall) -> bool:
+        """Whether a commit has the agent, person, kind, message and open fields of a call."""
+        text, _ = parse(compose(call.text, [(TYPE, call.kind)], call.subject))
+        meta = (json_object(call.open_fields[0][1]) or {}) if call.open_fields else {}
+        person = self._core.person
+        return (commit.agent, commit.kind, commit.message, commit.meta, commit.committer[:2]) == (
+            *(call.agent, call.kind, text, meta),
+            (person.name, person.email),
+        )
+
+    def report_identities(self, name: str, before: str, new: str) -> None:
+        """Report a recorded commit that may change identities. The caller holds no lock."""
+        objects = self._core.objects
+        with suppress(CliaError):  # it is recorded; landing compares again
+            self._report_trees(name, objects.commit(before).tree, objects.commit(new).tree, new)
+
+    def _report_trees(self, name: str, before: str, after: str, new: str) -> None:
+        with suppress(CliaError):
+            if self._core.objects.differ_in(_IDENTITY_NAMES, before, after):
+                self._identities_changed(name, new)
+
     def baseline(self, name: str, worktree: Worktree, message: str) -> str | None:
-        """Commit files that the agent found, as a commit of the person; None if they are the agent's already.
+        """Commit existing files as a commit of the person; None if the agent's tree already has them.
 
         The agent's own work starts after it, so ``blame`` gives none of these lines to the agent.
         """
@@ -110,7 +196,7 @@ class Commits:
             self.snapshots.check_tree(before, tree)
             by = core.person_stamp()
             new = core.objects.write_commit(tree, [head], by, by, f"{text}\n")
-            self.advance(name, "baseline", head, new, with_trace=False)
+            self.advance(name, "baseline", head, new)
         return new
 
     def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str | None]]:
@@ -119,9 +205,9 @@ class Commits:
         behaviour = self._checkpoints.live_flow(name) or self._prompt(last)
         return [(AGENT, name), (TYPE, kind), (BRIEFING, last.briefing), (PROFILE, last.profile), (BEHAVIOUR, behaviour)]
 
-    def advance(self, name: str, verb: str, head: str, new: str, with_trace: bool) -> None:
-        """Move the agent's branch to a new commit; ``with_trace`` also binds its pending trace."""
-        intent = self.intent(name, verb, head, new, with_trace=with_trace)
+    def advance(self, name: str, verb: str, head: str, new: str, trace: PendingTrace | None = None) -> None:
+        """Move the agent's branch to a new commit, and bind the pending trace that the commit names, if any."""
+        intent = self.intent(name, verb, head, new, trace)
         if not intent.notes and not intent.follow:
             self._core.reached("objects-written")
             self._core.refs.move(*intent.point, f"clia: {verb}")  # one ref and no note: no intent needed
@@ -129,11 +215,11 @@ class Commits:
             return
         self._envelope.carry_out(intent)
 
-    def intent(self, name: str, verb: str, head: str, new: str, *, with_trace: bool) -> Intent:
-        """The intent that moves the branch to a commit."""
+    def intent(self, name: str, verb: str, head: str, new: str, trace: PendingTrace | None) -> Intent:
+        """The intent that moves the branch to a commit and binds a pending trace to it."""
         move = RefMove(names.head(name), head, new)
-        bound = self._traces.drained(name, new) if with_trace else None
-        notes, puts = self._checkpoints.writes_for(name, new)
+        bound = self._traces.drained(name, new, trace.until) if trace is not None else None
+        notes, puts = self._checkpoints.writes_for(name, head, new, traced=bound is not None)
         drain = None
         if bound is not None:
             notes, drain = (Binding(names.traces(name), new, bound[0]), *notes), bound[1]
@@ -155,10 +241,11 @@ class Commits:
 class CheckoutPlaces:
     """All directories are absolute paths."""
 
-    def __init__(self, core: Core, commits: Commits, porcelain: GitPorcelain) -> None:
+    def __init__(self, core: Core, commits: Commits, porcelain: GitPorcelain, journals: Callable[[], AgentJournals]) -> None:
         self._core = core
         self._commits = commits
         self._porcelain = porcelain
+        self._journals = journals
 
     def checkout(self, name: str, directory: str) -> str:
         """Create a worktree with the agent's files, or bring an existing one to the agent's head."""
@@ -189,12 +276,15 @@ class CheckoutPlaces:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
             hints = ["use another directory, or the agent's own name"]
             raise Conflict(message, code="other-checkout", hints=hints, fields={"directory": directory, "agent": checkout.agent})
-        if checkout is None or checkout.pending is None or checkout.base == head:
+        if checkout is not None and checkout.moving is not None:  # a process was killed while it changed the files
+            self._porcelain.move_worktree(directory, name, checkout.moving)
+            checkout = self._porcelain.checkout_of(directory)
+        if checkout is None or checkout.pending is None:
             return checkout
         commit, own = checkout.pending
         if not self._core.contains(head, commit):
             return checkout
-        self._porcelain.settle(directory, name, own, commit)
+        self._update(directory, name, own, commit)
         return self._porcelain.checkout_of(directory)
 
     def completed(self, checkout: Checkout) -> Checkout | None:
@@ -209,19 +299,34 @@ class CheckoutPlaces:
             directory = directory.rpartition("/")[0]
         return checkout
 
-    def commit_dir(self, name: str, kind: str, directory: str, words: CommitText, *, base: str | None, with_trace: bool) -> str:
+    def commit_dir(
+        self,
+        name: str,
+        kind: str,
+        directory: str,
+        words: CommitText,
+        *,
+        base: str | None,
+        with_trace: bool,
+        stage: Callable[[str, str], str] | None = None,
+    ) -> str:
+        """Commit the files of a directory. ``stage``: from it and the head's tree to the new tree; by default as git would."""
         head = self._core.require_head(name)
         present = self._present(name, directory, head)
-        start = base or (present.base if present else self._base_of(directory, head))
+        start = base or (self._brought(present, head) if present else self._base_of(directory, head))
 
         def staged(tree: str) -> str:
-            new_tree = self._porcelain.snapshot(directory, tree)
+            new_tree = (stage or self._porcelain.snapshot)(directory, tree)
             self._commits.snapshots.check_tree(tree, new_tree)
             return new_tree
 
         if present is None:
             return self._commits.commit(name, kind, staged, words, base=start, with_trace=with_trace)
-        return self.commit_worktree(present, kind, staged, words, base=start, with_trace=with_trace)
+        program = self._program(present)
+        program.may_repeat = True
+        commit = self._commits.commit(name, kind, staged, words, base=start, with_trace=with_trace, program=program)
+        self._update(directory, name, program.head, commit)
+        return commit
 
     def commit_worktree(
         self,
@@ -236,15 +341,32 @@ class CheckoutPlaces:
     ) -> str:
         """Commit the files of an agent's checkout, after the commits that a program made in it.
 
-        ``follow`` false: a program is using HEAD and index of the worktree, so they stay as they are.
+        ``follow`` false: a program is using HEAD and index of the worktree, so they stay as they are. A checkout that cannot be
+        updated is a notice, because the commit is recorded.
         """
         program = self._program(checkout)
         commit = self._commits.commit(checkout.agent, kind, worktree, words, base=base, with_trace=with_trace, program=program)
-        if follow:
-            self._porcelain.settle(checkout.directory, checkout.agent, program.head, commit)
-        else:
-            self._porcelain.record(checkout.directory, checkout.agent, commit, program.head)
+        self._update(checkout.directory, checkout.agent, program.head, commit, follow=follow)
         return commit
+
+    def _update(self, directory: str, name: str, own: str | None, commit: str, *, follow: bool = True) -> None:
+        """Tell a checkout that its files are recorded as a commit."""
+        try:
+            if follow:
+                self._porcelain.settle(directory, name, own, commit)
+            else:
+                self._porcelain.record(directory, name, commit, own)
+        except CliaError as err:
+            todo = f"the next 'clia commit' or 'clia checkout {name}' in it does that"
+            self._core.notify(f"recorded, but the checkout could not be updated: {err.message}; {todo}")
+
+    def _brought(self, checkout: Checkout, head: str) -> str:
+        """The commit that a checkout is based on: the head, if the commits since only added journal entries, which it gets."""
+        core, base = self._core, checkout.base
+        if base == head or not core.graph.descends(head, base):
+            return base
+        changes_nothing = core.objects.commit(base).tree == core.objects.commit(head).tree  # for example decisions
+        return head if changes_nothing or self._journals().bring(checkout.directory, base, head) else base
 
     def has_own_commits(self, checkout: Checkout) -> bool:
         """Whether a program made commits in an agent's checkout, or moved its HEAD, since the agent's last commit."""
@@ -256,7 +378,7 @@ class CheckoutPlaces:
         return ProgramCommits(self._core, self._porcelain, self._commits.snapshots, checkout)
 
     def _base_of(self, directory: str, head: str) -> str:
-        """The commit that the files of a directory came from, if it is not a checkout of ours."""
+        """The commit that the files of a directory came from, if it is not a checkout of clia."""
         core = self._core
         checked_out = self._porcelain.head_of(directory)
         if checked_out is not None:
@@ -345,7 +467,7 @@ class Snapshots:
             raise UnsafePath(f"{path!r}: git does not read attributes this long", fields={"path": path})
 
     def _check_gitmodules(self, path: str, mode: int, data: bytes) -> None:
-        """Refuse a ``.gitmodules`` file that git's own check refuses: it could run programs in a clone."""
+        """Refuse a ``.gitmodules`` file that git's own check refuses, because it could run programs in a clone."""
         entries = self._objects.config_entries(data) if mode != LINK else None
         if entries is None:
             raise UnsafePath(f"{path!r}: not a readable .gitmodules file", fields={"path": path})

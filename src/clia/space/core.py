@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple, TypeVar
 
-from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
+from clia.errors import GitError, InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed, did_you_mean
 from clia.git.records import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
-from clia.store.interface import FOREIGN
+from clia.store.interface import FOREIGN, KNOWN
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_text, compose
@@ -16,6 +17,7 @@ from clia.values.typed_objects import as_typed, parse
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.errors import CliaError
@@ -30,6 +32,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 AGENT_EMAIL = "{}@agents.clia.invalid"
+UNREADABLE = (NoSuchObject, GitError)
+"""What reading a missing or damaged object raises. Reads about several agents leave it out; ``verify`` reports it."""
+
+
+class UnapprovedChange(Exception):
+    """A commit or landing needs an approval. ``refusal`` asks for it, without any lock held, and returns the error to raise."""
+
+    def __init__(self, refusal: Callable[[], CliaError]) -> None:
+        super().__init__()
+        self.refusal = refusal
 
 
 class Person(NamedTuple):
@@ -57,14 +69,19 @@ class Core(NamedTuple):
     store: Store
     locks: Locks
     clock: Clock
-    person: Person
+    identify: Callable[[], Person]  # who is accountable; ``no-git-identity`` if git does not know it
     clean: Cleaner
     reached: Callable[[str], None]
-    notify: Callable[[str], None] = lambda _: None  # tells the person what no result says
+    notify: Callable[[str], None] = lambda _: None  # tells the person about events that no result contains
     clone: str | None = None  # the id of this clone if the store is shared
     seek: Callable[[str], None] = lambda _: None  # fetch an agent that only another machine may have
     fresh: Callable[[str], None] = lambda _: None  # fetch an agent's changes from other machines; the caller holds no lock
+    logged: Callable[[], AbstractContextManager[None]] = nullcontext  # the moves made inside are logged together
     catch_up: Callable[[], bool] = lambda: False  # fetch what all agents share; returns whether anything may be new
+
+    @property
+    def person(self) -> Person:
+        return self.identify()
 
     def now(self) -> int:
         return int(self.clock().timestamp())
@@ -87,10 +104,12 @@ class Core(NamedTuple):
             head = self.head(name)
         if head is not None:
             return head
-        hints = ["clia list shows the agents of this space"]
         if self.refs.get(names.archived(name)) is not None:
             hints = [f"it is archived; restore it: clia archive --restore {name}"]
-        raise NoSuchAgent(f"no agent {name!r}", hints=hints, fields={"agent": name})
+            raise NoSuchAgent(f"no agent {name!r}", hints=hints, fields={"agent": name})
+        others = (ref.removeprefix(names.HEADS) for ref, _ in self.refs.under(names.HEADS))
+        hints = ["clia list shows the agents of this space"]
+        raise NoSuchAgent(f"no agent {name!r}{did_you_mean(name, others)}", hints=hints, fields={"agent": name})
 
     def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
         """Call ``look``; if it misses something, catch up with other machines and call it again."""
@@ -113,7 +132,7 @@ class Core(NamedTuple):
         raise NoSuchAgent(f"no agent {text!r} of a peer is tracked here", hints=hints, fields={"agent": text})
 
     def require_known(self, name: str) -> None:
-        """Raise ``NoSuchAgent`` unless the agent is at work or archived."""
+        """Raise ``NoSuchAgent`` unless the agent is active or archived."""
         if self.refs.get(names.archived(names.check_name(name))) is None and self.head(name) is None:
             self.seek(name)
             if self.refs.get(names.archived(name)) is None:
@@ -127,7 +146,16 @@ class Core(NamedTuple):
             message = f"the agent {name!r} belongs to another clone; here it is read-only"
             hints = [f"spawn your own from it: clia spawn NAME --from {name}", f"or move it here: clia init --claim {name}"]
             raise NotAllowed(message, code="foreign-agent", hints=hints, fields={"agent": name})
+        self.check_created(name, head)
         return head
+
+    def check_created(self, name: str, head: str) -> None:
+        """Raise ``foreign-branch`` if the branch has the name of an agent, but clia did not create it.
+
+        A branch that plain git fetched has no record; then its commits tell.
+        """
+        if self.refs.get(names.record(name)) is None:
+            self.last_own(name, head)
 
     def mark_foreign(self, name: str) -> None:
         with self.store.writing() as transaction:
@@ -135,9 +163,10 @@ class Core(NamedTuple):
 
     def claim(self, name: str) -> None:
         """Allow work on the agent from this clone."""
-        self.require_head(name)
+        agreed_row = [self.require_head(name), self.refs.get(names.events(name))]
         with self.store.writing() as transaction:
             transaction.values.delete(FOREIGN + name)
+            transaction.values.put(KNOWN + name, agreed_row)  # its sessions were those of the other clone
 
     def read(self, cid: str) -> AgentCommit:
         return agent_commit(self.objects.commit(cid))
@@ -149,6 +178,18 @@ class Core(NamedTuple):
                 yield commit
                 if commit.kind == "spawn":
                     return
+
+    def made_by(self, name: str, head: str) -> Iterator[AgentCommit]:
+        """The agent's own commits, and those that stand for commits of a program on other branches, which they name."""
+        for commit in self.own_commits(name, head):
+            yield commit
+            yield from self.adopted_with(name, commit)
+
+    def adopted_with(self, name: str, commit: AgentCommit) -> Iterator[AgentCommit]:
+        """The commits for those that a program made on other branches before this commit of an agent."""
+        for cid in commit.adopted if commit.agent == name else ():
+            if self.contains(commit.cid, cid) and (adopted := self.read(cid)).agent == name:
+                yield adopted
 
     def contains(self, tip: str, cid: str) -> bool:
         """Whether a history contains a commit that may be missing here."""
@@ -168,8 +209,8 @@ class Core(NamedTuple):
         """The commit that names the agent's current briefing and profile."""
         for commit in self.own_commits(name, head):
             return commit
-        message = f"{names.head(name)} has no commit of the agent itself"
-        hints = ["the branch was not created by clia; spawn an agent under another name"]
+        message = f"the branch agents/{name} was not created by clia; it is left alone"
+        hints = [f"rename it: git branch -m agents/{name} NEW-NAME", f"or spawn an agent at it: clia spawn NAME --at agents/{name}"]
         raise NoSuchObject(message, code="foreign-branch", hints=hints, fields={"agent": name, "head": head})
 
     def write_commit(

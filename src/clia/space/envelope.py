@@ -1,8 +1,8 @@
 """The envelope: locks, intents and recovery for verbs with several steps.
 
 Invariant: whenever a process dies, the next one that works on the agent either finishes the verb or undoes it, exactly once. The
-move of one ref is the point of no return. What must follow is recorded in the store before it; what came before is undone if
-the ref never moved.
+move of one ref is the point of no return. Later steps are recorded in the store before that move; earlier steps are undone if the
+ref never moved.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from clia.errors import CliaError, Conflict, GitError, StaleRef, StoreError
+from clia.errors import CliaError, Conflict, StaleRef, StoreError
 from clia.store.interface import INTENT
 
 TYPE_CHECKING = False
@@ -63,10 +63,11 @@ class Intent(NamedTuple):
     appends: tuple[Append, ...] = ()
     puts: tuple[tuple[str, Any], ...] = ()
     deletes: tuple[str, ...] = ()
+    discards: tuple[str, ...] = ()  # prefixes of rows whose keys are not used again
 
 
 class Envelope:
-    def __init__(self, core: Core, porcelain: GitPorcelain, meet: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, core: Core, porcelain: Callable[[], GitPorcelain], meet: Callable[[str], bool] | None = None) -> None:
         """``meet`` syncs an agent with the hub and returns whether its state is certain."""
         self._core = core
         self._porcelain = porcelain
@@ -95,6 +96,7 @@ class Envelope:
         with ExitStack() as stack:
             with self._core.locks.hold(GATE, shared=True):
                 stack.enter_context(self._core.locks.hold(SPACE_LOCK, shared=True))
+            stack.enter_context(self._core.logged())
             yield
 
     @contextmanager
@@ -102,7 +104,7 @@ class Envelope:
         """Hold the space exclusively in this clone, with every intent settled."""
         core = self._core
         core.store.require_sound()
-        with core.locks.hold(GATE), core.locks.hold(SPACE_LOCK):
+        with core.locks.hold(GATE), core.locks.hold(SPACE_LOCK), core.logged():
             for name in [key.removeprefix(INTENT) for key, row in core.store.scan(INTENT) if self._is_mine(row)]:
                 with core.locks.hold(name):
                     self._recover(name)
@@ -118,7 +120,7 @@ class Envelope:
     def carry_out(self, intent: Intent) -> list[str]:
         """Carry out an intent whose objects are written. Raises ``StaleRef``, with everything undone, if the ref has moved.
 
-        Returns warnings about worktrees that could not be updated. A failure after the point of no return is no error.
+        Returns warnings about worktrees that could not be updated. A failure after the point of no return is not an error.
         """
         core = self._core
         core.reached("objects-written")
@@ -142,9 +144,11 @@ class Envelope:
                 raise
             # The ref has moved and a later step failed, such as its log: the verb must be finished.
         core.reached("committed")
+        if not self._landed(intent):
+            return []  # only the hub has it: after the next sync, recovery finishes it
         try:
             return self.finish(intent)
-        except (StoreError, GitError) as err:
+        except CliaError as err:
             # It is recorded: an error would make its caller repeat it. The next verb on the agent does what remains.
             core.notify(f"recorded, but not complete yet ({err.message}); the next command on {intent.agent!r} completes it")
             return []
@@ -174,7 +178,7 @@ class Envelope:
         place = self._core.refs.followed_by(ref)
         if place is None:
             return ()
-        complaint = self._porcelain.can_follow(place, old, new)
+        complaint = self._porcelain().can_follow(place, old, new)
         if complaint is not None:
             message = f"the worktree {place} has uncommitted work in the way: {complaint.removeprefix('error: ')}"
             hints = ["commit or stash it there, or switch to another branch"]
@@ -238,7 +242,7 @@ class Envelope:
         """Whether the point of no return was passed, even if others continued from there or a person moved the ref back."""
         ref, _, new = intent.point
         head = self._core.refs.get(ref)
-        # An object that another machine never sent is missing here.
+        # Objects that another machine never sent are missing here.
         if head == new or (head is not None and self._core.contains(head, new)):
             return True
         # A later move proves this one; git logs a move before it makes it.
@@ -259,7 +263,7 @@ class Envelope:
             if self._is_ours_to_settle(transaction, intent):
                 # The session continued before this landed: it is history only.
                 fits = _fits(transaction, intent)
-                settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=()))
+                settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=(), discards=()))
         core.reached("finished")
         return complaints
 
@@ -292,15 +296,14 @@ class Envelope:
     def _bring_along(self, place: str, old: str, new: str) -> str | None:
         """Why a worktree could not be updated. The branch has moved, so git shows its owner the difference."""
         try:
-            self._porcelain.follow(place, old, new)
-        except GitError as err:
+            self._porcelain().follow(place, old, new)
+        except CliaError as err:
             return f"{place} could not be updated ({err.message}); to update it later: git read-tree -m -u {old} {new}"
         return None
 
     def _undo(self, intent: Intent, lost: Mapping[str, Any] | None = None) -> bool:
-        """Undo what came before the point of no return. ``lost``: another machine began it, and may still finish it.
-
-        False if another machine already undid it; what that machine has begun since stays.
+        """Undo what came before the point of no return. ``lost``: another machine began it, and may still finish it. False if
+        another machine already undid it; later operations of that machine stay.
         """
         core = self._core
         for move in reversed(intent.before):
@@ -341,6 +344,8 @@ def settle(transaction: Transaction, intent: Intent) -> None:
         transaction.streams.forget(*intent.drain)
     for append in intent.appends:
         transaction.streams.append(append.stream, append.bodies)
+    for prefix in intent.discards:
+        transaction.values.discard(prefix)
     for key, value in intent.puts:
         transaction.values.put(key, value)
     for key in intent.deletes:
@@ -361,6 +366,7 @@ def _from_json(row: dict[str, Any]) -> Intent:
             appends=tuple(Append(stream, tuple(bodies), *until) for stream, bodies, *until in row["appends"]),
             puts=tuple((key, value) for key, value in row["puts"]),
             deletes=tuple(row.get("deletes", ())),
+            discards=tuple(row.get("discards", ())),
         )
     except (TypeError, KeyError, IndexError, AttributeError, ValueError):
         message = "the store holds an unreadable intent, so an unfinished operation cannot be completed or undone"

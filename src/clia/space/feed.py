@@ -338,7 +338,7 @@ def _of_peers(changed: set[str], new: Mapping[str, str], at: str) -> Iterator[di
 def _changes(
     changed: set[str], old: Mapping[str, str], new: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, str], str | None, str | None]]:
-    """The changes of agents, then flows, sorted by name: what happened, before and after."""
+    """The changes of agents, then flows, sorted by name: the event, and the values before and after."""
     for name in sorted({key.partition("/")[2] for key in changed if key.startswith((_AGENT, _ARCHIVED))}):
         at_work, archived = _AGENT + name, _ARCHIVED + name
         event = agent_event((old.get(at_work), old.get(archived)), (new.get(at_work), new.get(archived)))
@@ -351,7 +351,7 @@ def _changes(
 def agent_event(
     old: tuple[str | None, str | None], new: tuple[str | None, str | None]
 ) -> tuple[str, str | None, str | None] | None:
-    """What happened to an agent, given its head and its archived head; None if nothing visible."""
+    """The event of an agent, given its head and its archived head before and after; None if no change is visible."""
     (head_before, archived_before), (head, archived) = old, new
     before = head_before or archived_before
     if head is not None:

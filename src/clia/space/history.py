@@ -7,7 +7,8 @@ import re
 from heapq import nlargest
 from itertools import islice
 
-from clia.errors import Ambiguous, InvalidInput, NoSuchObject
+from clia.errors import Ambiguous, InvalidInput, NoSuchObject, did_you_mean
+from clia.space.core import UNREADABLE
 from clia.space.model import agent_commit
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from clia.git.porcelain import GitPorcelain
     from clia.git.records import Commit, FileChange
     from clia.space.agents import Agents
-    from clia.space.attribution import Attributions
-    from clia.space.authorship import Authorship, CommitLines, LineCounting
-    from clia.space.blame import FileBlame, RunningTurn
+    from clia.space.attribution.attributions import Attributions
+    from clia.space.attribution.authorship import Authorship, CommitLines, LineCounting
+    from clia.space.attribution.blame import FileBlame, RunningTurn
     from clia.space.core import Core
     from clia.space.model import AgentCommit, BlamedLine, Content
     from clia.space.traces import Traces
@@ -38,7 +39,7 @@ class History:
         core: Core,
         agents: Agents,
         traces: Traces,
-        porcelain: GitPorcelain,
+        porcelain: Callable[[], GitPorcelain],
         attributions: Callable[[], Attributions],
         diffs: Callable[[], GitLineDiffs],
     ) -> None:
@@ -70,7 +71,9 @@ class History:
         hint = "clia list shows the agents; clia log AGENT shows commits"
         if names.remote_agent(text) is not None:
             hint = "clia remotes shows the agents of peers"
-        raise NoSuchObject(f"{text!r} is neither an agent nor a commit here", hints=[hint], fields={"text": text})
+        others = (ref.removeprefix(names.BRANCHES).removeprefix("agents/") for ref, _ in self._core.refs.under(names.BRANCHES))
+        message = f"{text!r} is neither an agent nor a commit here{did_you_mean(text, others)}"
+        raise NoSuchObject(message, hints=[hint], fields={"text": text})
 
     def _head(self, text: str) -> str | None:
         """The head of an agent, at work or archived."""
@@ -119,12 +122,18 @@ class History:
         return [] if head is None else [head]
 
     def window(self, texts: Sequence[str], limit: int) -> list[AgentCommit]:
-        """The newest commits reachable from any of the heads, for a graph."""
+        """The newest commits reachable from any of the heads, for a graph, without those that cannot be read."""
         check_count(limit, "limit")
-        starts = sorted({self.find(text) for text in texts})
+        starts = sorted({text if names.is_id(text) else self.find(text) for text in texts})
         if len(starts) > limit:  # commits that the newest heads do not reach are too old to be listed
-            starts = nlargest(limit, starts, key=lambda cid: self._core.objects.commit(cid).committer.at)
-        return list(map(agent_commit, self._core.graph.newest(starts, limit)))
+            starts = nlargest(limit, starts, key=self._time_of)
+        return list(map(agent_commit, self._core.graph.newest(starts, limit, lenient=True)))
+
+    def _time_of(self, cid: str) -> int:
+        try:
+            return self._core.objects.commit(cid).committer.at
+        except UNREADABLE:
+            return 0
 
     def fork_point(self, one: str, other: str) -> str | None:
         return self._core.graph.merge_base(self.find(one), self.find(other))
@@ -132,11 +141,11 @@ class History:
     def diff(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> str:
         """The difference between two commits; of one agent: all its work; of one commit: its own change."""
         old, new = self._ends(text, other)
-        return self._porcelain.patch(old, new, _checked(paths)).decode("utf-8", "replace")
+        return self._porcelain().patch(old, new, _checked(paths)).decode("utf-8", "replace")
 
     def changes(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> list[FileChange]:
         old, new = self._ends(text, other)
-        return self._porcelain.changes(old, new, _checked(paths))
+        return self._porcelain().changes(old, new, _checked(paths))
 
     def _ends(self, text: str, other: str | None) -> tuple[str | None, str]:
         if other is not None:
@@ -153,7 +162,9 @@ class History:
     def files(self, text: str) -> dict[str, Content]:
         """The files at a commit, as ``commit`` accepts them."""
         core = self._core
-        entries = core.objects.entries(core.objects.commit(self.find(text)).tree)
+        tree = core.objects.commit(self.find(text)).tree
+        core.objects.require_files(tree)
+        entries = core.objects.entries(tree)
         return {path: core.content(entry) for path, entry in entries.items()}
 
     def blame(self, text: str, path: str, *, start: int = 1, limit: int | None = None) -> list[BlamedLine]:
@@ -170,24 +181,24 @@ class History:
         return self._blame().of_worktree(posixpath.normpath(path), running)
 
     def _blame(self) -> FileBlame:
-        from clia.space.blame import FileBlame
+        from clia.space.attribution.blame import FileBlame
 
-        return FileBlame(self._core, self._traces, self._porcelain, self._attributions(), self._fetch_promised)
+        return FileBlame(self._core, self._traces, self._porcelain(), self._attributions(), self._fetch_promised)
 
     def authorship(self, text: str, limit: int) -> Authorship:
         """Who wrote the lines that the newest commits of a history, or of a range ``A..B``, add."""
         check_count(limit, "limit")
-        found = list(islice(self._commits(text, limit + 1), limit + 1))
-        commits = list(map(agent_commit, found[:limit]))
+        newest = list(islice(self._commits(text, limit + 1), limit + 1))
+        commits = list(map(agent_commit, newest[:limit]))
         self._fetch_promised(commits)
-        return self._counting().summary(commits, more=len(found) > limit)
+        return self._counting().summary(commits, more=len(newest) > limit)
 
     def added_lines(self, text: str, limit: int | None = None) -> Iterator[CommitLines]:
         """The lines that the newest commits of a history, or of a range ``A..B``, add, and their authors."""
         if limit is not None:
             check_count(limit, "limit")
-        found = islice(self._commits(text, limit), limit)
-        while commits := list(map(agent_commit, islice(found, _AT_ONCE))):
+        newest = islice(self._commits(text, limit), limit)
+        while commits := list(map(agent_commit, islice(newest, _AT_ONCE))):
             self._fetch_promised(commits)
             yield from self._counting().lines(commits)
 
@@ -202,17 +213,18 @@ class History:
         return graph.walk([self.find(text)]) if limit is None else graph.newest([self.find(text)], limit)
 
     def _counting(self) -> LineCounting:
-        from clia.space.authorship import LineCounting
+        from clia.space.attribution.authorship import LineCounting
 
         return LineCounting(self._core, self._attributions(), self._diffs())
 
     def _fetch_promised(self, commits: Sequence[AgentCommit]) -> None:
-        """In a partial clone, fetch what tells who wrote the lines of commits: notes, their files and those of agents."""
-        if self._porcelain.is_partial():
+        """In a partial clone, fetch the data about the authors of commits' lines: notes, the files of the commits and those of
+        agents."""
+        if self._porcelain().is_partial():
             cids = [commit.cid for commit in commits]
-            self._porcelain.fetch_promised(self._attributions().unread(), [])
+            self._porcelain().fetch_promised(self._attributions().unread(), [])
             attributions = self._core.notes.among(names.ATTRIBUTION, cids)
-            self._porcelain.fetch_promised(cids, [*attributions.values(), *self._traces.cids_for(commits).values()])
+            self._porcelain().fetch_promised(cids, [*attributions.values(), *self._traces.cids_for(commits).values()])
 
 
 def _checked(paths: Sequence[str]) -> Sequence[str]:

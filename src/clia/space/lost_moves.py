@@ -1,7 +1,7 @@
 """Refs that went back or vanished although a newer value of them is known.
 
 The refs of a space only go forward, except where ``clia trace purge`` rewrites notes. A program that ignores locks can undo a move,
-and people can reset a branch. What a ref was is known from its reflog, and from what the index of relations has read.
+and people can reset a branch. The former values of a ref are known from its reflog and from the index of relations.
 
 Invariant: finding changes nothing. Repairing only moves a ref forward, to a value that its reflog proves.
 """
@@ -34,7 +34,7 @@ ACCEPT = "git reflog expire --expire-unreachable=now {}, then clia rebuild"
 
 
 class LostMove(NamedTuple):
-    """A value that a ref had and is not part of its history any more."""
+    """A former value of a ref that is no longer part of its history."""
 
     ref: str
     cid: str  # the value
@@ -48,7 +48,7 @@ class LostMove(NamedTuple):
         return MISSING if self.tip is None else REWOUND
 
     def message(self) -> str:
-        """Say what happened, and how to restore the value."""
+        """Describe the loss, and how to restore the value."""
         restore = f"restore it with: git update-ref {self.ref} {self.cid}"
         if self.tip is None:
             return f"{self.ref} is missing, and was {self.cid}; {restore}"
@@ -68,7 +68,7 @@ class UncheckedRef(NamedTuple):
     error: CliaError
 
 
-class _Candidate(NamedTuple):
+class _FormerValue(NamedTuple):
     """A value that a ref had."""
 
     cid: str
@@ -93,11 +93,16 @@ class LostMoves:
             except CliaError as err:
                 yield UncheckedRef(ref, err)
 
+    def of_branch(self, agent: str) -> list[LostMove]:
+        """The lost values of an agent's branch, oldest first."""
+        ref = names.head(agent)
+        return self.of_ref(ref, self._relations.rewound().get(ref, ()))
+
     def of_ref(self, ref: str, read: Iterable[str] = ()) -> list[LostMove]:
-        """The lost values of a ref, oldest first. ``read``: values that the index has read, and that the ref lost then."""
+        """The lost values of a ref, oldest first. ``read``: values that the index read before the ref lost them."""
         tip = self._core.refs.get(ref) or self._archived(ref)
         candidates = {candidate.cid: candidate for candidate in _moves(self._core.refs.past(ref), tip)}
-        candidates = {cid: _Candidate(cid, None, None, logged=False) for cid in read} | candidates
+        candidates = {cid: _FormerValue(cid, None, None, logged=False) for cid in read} | candidates
         unreached = self._unreached(tip, candidates)
         losses: list[LostMove] = []
         for candidate in reversed(list(candidates.values())):
@@ -119,7 +124,7 @@ class LostMoves:
         return self._core.refs.get(names.archived(name)) if name != ref else None
 
     def _unreached(self, tip: str | None, cids: Iterable[str]) -> set[str]:
-        """Those of the commits that are not in a history."""
+        """The commits that are not in a history."""
         missing = set(cids)
         if tip is None or not missing:
             return missing
@@ -129,8 +134,8 @@ class LostMoves:
                 return missing
         return {cid for cid in missing if not self._core.contains(tip, cid)}
 
-    def _loss(self, ref: str, tip: str | None, candidate: _Candidate, lost: list[str]) -> LostMove | None:
-        """What a ref lost; None if the value went into a later one, was purged or repeated, or is kept under another name.
+    def _loss(self, ref: str, tip: str | None, candidate: _FormerValue, lost: list[str]) -> LostMove | None:
+        """The loss of a value; None if a later value contains it, it was purged or repeated, or another ref keeps it.
 
         ``lost``: the values that were lost later.
         """
@@ -151,14 +156,14 @@ class LostMoves:
         return LostMove(ref, cid, tip, why, commits, silent and (tip is None or core.contains(cid, tip)))
 
     def _count(self, name: str, cid: str, others: list[str], *, repeated: bool) -> int:
-        """Count an agent's commits in one history that others lack, or, with ``repeated``, lack also as the copy of a rebase or an
-        amendment."""
+        """Count an agent's commits in one history that others lack. With ``repeated``, copies by a rebase or an amendment do not
+        count as missing."""
         gone = self._own(name, [cid], others)
         copies = self._own(name, others, [cid]) if repeated else Counter()
         return (gone - copies).total()
 
     def _own(self, name: str, starts: list[str], hidden: list[str]) -> Counter[tuple[object, ...]]:
-        """Count an agent's commits by what a rebase and an amendment keep of them."""
+        """Count an agent's commits by the properties that a rebase and an amendment keep."""
         commits = map(agent_commit, self._core.graph.walk(starts, hidden) if starts else ())
         own = (commit for commit in commits if commit.agent == name and commit.kind is not None)
         return Counter((commit.author, commit.kind, commit.subject, commit.request) for commit in own)
@@ -169,15 +174,15 @@ class LostMoves:
         return any(self._core.graph.descends(head, cid) for head in heads)
 
 
-def _moves(entries: list[ReflogEntry], tip: str | None) -> Iterator[_Candidate]:
-    """The values that a ref had since its last purge, by its reflog, each with the one that came after it."""
+def _moves(entries: list[ReflogEntry], tip: str | None) -> Iterator[_FormerValue]:
+    """The values of a ref since its last purge, by its reflog, each with its successor."""
     last_purge = max((number for number, entry in enumerate(entries) if entry.why in _PURGES), default=0)
     value: str | None = None
     for entry in entries[last_purge:]:
         if value is not None and value != entry.old:
-            yield _Candidate(value, None if entry.old == _NOTHING else entry.old, None)
+            yield _FormerValue(value, None if entry.old == _NOTHING else entry.old, None)
         if entry.old != _NOTHING and entry.why not in _PURGES and not entry.why.startswith(_UNDO):
-            yield _Candidate(entry.old, entry.new, entry.why)
+            yield _FormerValue(entry.old, entry.new, entry.why)
         value = entry.new
     if value not in (None, tip):
-        yield _Candidate(str(value), tip, None)
+        yield _FormerValue(str(value), tip, None)

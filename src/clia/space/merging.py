@@ -1,22 +1,21 @@
-"""Merges between agents, landing of an agent's work on other branches, and rebinding of traces after rewrites.
+"""Merges between agents, and landing of an agent's work on other branches.
 
 Invariant: a session merge is always a commit with two parents. A file rule only resolves a conflict in a regular file that both
 sides have; everything else is as git merges it. A conflict is a result: nothing is committed, and both heads stay.
 A branch is moved by compare-and-swap or not at all; the landing commit's trailers and the agent's event chain name the
 landed commits. A worktree with the branch checked out is updated as in a fast-forward; uncommitted changes in its way stop the
-landing. Relinking keeps existing traces, and binds one only where the patch or the tree is the same.
+landing.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import takewhile
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
-from clia.errors import CliaError, Conflict, InvalidInput, NotFound
+from clia.errors import CliaError, Conflict, InvalidInput, NotFound, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
-from clia.space.attribution import people_tips
-from clia.space.commits import stale
+from clia.space.commits import CommitCall, stale
+from clia.space.core import UnapprovedChange
 from clia.space.envelope import Intent, RefMove
 from clia.space.events import append_event, read_events, write_event
 from clia.space.model import (
@@ -35,27 +34,37 @@ from clia.space.model import (
 from clia.space.model import DECISION as DECISION_TRAILER
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.values.types import DECISION, SESSION_MERGE
+from clia.values.typed_objects import Briefing
+from clia.values.types import DECISION, SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clia.git.porcelain import GitPorcelain
     from clia.git.records import PathConflict
-    from clia.space.attribution import Attributions
+    from clia.space.attribution.attributions import Attributions
     from clia.space.commits import Commits
     from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
-    from clia.space.traces import Traces
 
 FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
-PATCH, TREE = "patch-id", "tree"
+MAIN = "main"
+_WITHOUT_WORK = (SPAWN, SESSION_MERGE, DECISION)
+"""Kinds of commits whose subjects do not say what was done."""
+_LISTED_MAX = 50
+
+
+def landing_form(text: str) -> str:
+    """The name of a form of landing; ``InvalidInput`` for an unknown one."""
+    if text in (FAST_FORWARD, MERGE, SQUASH):
+        return text
+    message = f"work lands by {SQUASH}, {MERGE} or {FAST_FORWARD}, not by {text!r}"
+    raise InvalidInput(message, code="invalid-landing", hints=[f"git config clia.land {SQUASH}"], fields={"field": "how"})
 
 
 class FileRule(NamedTuple):
-    """How conflicting versions of certain files are merged."""
+    """A rule that merges conflicting versions of certain files."""
 
     applies: Callable[[str], bool]
     """Whether the rule is for this path."""
@@ -109,6 +118,13 @@ class Merging:
         _check_two(into, from_)
         cleaned = core.clean.words(words)
         core.fresh(from_)
+        result = self._merge(into, from_, cleaned)
+        if isinstance(result, Merged):
+            self._commits.report_identities(into, core.read(result.cid).parents[0], result.cid)
+        return result
+
+    def _merge(self, into: str, from_: str, cleaned: tuple[str, list[tuple[str, str]]]) -> Merged | UpToDate | Conflicts:
+        core = self._core
         with self._envelope.at_work(into):
             ours, theirs = core.own_head(into), core.source_head(from_)
             if core.graph.descends(ours, theirs):
@@ -138,17 +154,32 @@ class Merging:
         for head in heads:
             check_text(head, "head")
         core.fresh(from_)
+
+        def worktree() -> str:
+            if files is not None:
+                return self._commits.snapshots.full(into, core.objects.commit(heads[0]).tree, files)
+            return self._resolved(self._trees.merge(*heads), changes or {})
+
         with self._envelope.at_work(into):
-            core.own_head(into)
+            earlier = self._concluded(into, from_, heads, cleaned)
+            if earlier is not None and earlier.tree == worktree():
+                return Merged(earlier.cid)  # a repeated call
             for name, head in zip((into, from_), heads, strict=True):
                 actual = core.source_head(name)
                 if actual != head:
                     raise stale(name, head, actual)
-            if files is not None:
-                tree = self._commits.snapshots.full(into, core.objects.commit(heads[0]).tree, files)
-            else:
-                tree = self._resolved(self._trees.merge(*heads), changes or {})
-            return self._conclude(into, from_, heads, tree, cleaned)
+            merged = self._conclude(into, from_, heads, worktree(), cleaned)
+        self._commits.report_identities(into, heads[0], merged.cid)
+        return merged
+
+    def _concluded(
+        self, into: str, from_: str, heads: tuple[str, str], cleaned: tuple[str, list[tuple[str, str]]]
+    ) -> AgentCommit | None:
+        """The merge of two heads that an earlier call with the same words made."""
+        merge = self._commits.after(heads[0], self._core.own_head(into))
+        if merge is None or (merge.parents, merge.merged) != (heads, from_):
+            return None
+        return merge if self._commits.has_words(merge, _merge_call(into, from_, cleaned)) else None
 
     def conflicts(self, into: str, from_: str) -> Conflicts | None:
         """The conflicts that a merge would have; nothing is recorded."""
@@ -181,12 +212,12 @@ class Merging:
     def _conclude(
         self, into: str, from_: str, heads: tuple[str, str], tree: str, cleaned: tuple[str, list[tuple[str, str]]]
     ) -> Merged:
-        text, open_fields = cleaned
+        call = _merge_call(into, from_, cleaned)
         if names.remote_agent(from_) is not None:  # files from others get the same checks as commits made here
             self._commits.snapshots.check_tree(self._core.objects.commit(heads[0]).tree, tree)
-        trailers = [*self._commits.identity(into, SESSION_MERGE, heads[0]), (MERGED, from_), *open_fields]
-        new = self._core.write_commit(into, tree, heads, text, trailers, f"session-merge: {from_} into {into}")
-        self._commits.advance(into, SESSION_MERGE, heads[0], new, with_trace=False)
+        trailers = [*self._commits.identity(into, SESSION_MERGE, heads[0]), (MERGED, from_), *call.open_fields]
+        new = self._core.write_commit(into, tree, heads, call.text, trailers, call.subject)
+        self._commits.advance(into, SESSION_MERGE, heads[0], new)
         return Merged(new)
 
     def _record_refusal(self, conflicts: Conflicts) -> None:
@@ -195,6 +226,10 @@ class Merging:
         body = {"event": "merge-refused", "into": into, "from": from_, "ours": ours, "theirs": theirs, "paths": paths}
         subject = f"merge of {from_} refused: conflicts"
         append_event(self._core, names.events(into), self._core.agent_stamp(into), body, subject)
+
+
+def _merge_call(into: str, from_: str, cleaned: tuple[str, list[tuple[str, str]]]) -> CommitCall:
+    return CommitCall(into, SESSION_MERGE, *cleaned, f"session-merge: {from_} into {into}")
 
 
 def conflict_paths(core: Core, merged: TreeMerge) -> tuple[ConflictPath, ...]:
@@ -209,6 +244,16 @@ def _check_two(into: str, from_: str) -> None:
         raise InvalidInput("an agent cannot merge itself", code="same-agent", fields={"agent": into})
 
 
+class LandingGuard(Protocol):
+    """Decides whether a landing needs an approval, and has it."""
+
+    def check(self, agent: str, onto: str, trees: tuple[str | None, str], head: str) -> str | None:
+        """The decision that approves the landing; None if it needs none. ``UnapprovedChange`` if it has none.
+
+        ``trees``: those of the branch before and after.
+        """
+
+
 class LandingFields(TypedDict, total=False):
     """A landing of an agent."""
 
@@ -218,23 +263,62 @@ class LandingFields(TypedDict, total=False):
     head: str  # the agent's head then
     base: str  # the branch's head before
     how: str  # `fast-forward`, `merge` or `squash`
+    approved: str  # the decision that approves what it takes from guardrails
 
 
 LandingEvent = Annotated[dict[str, Any], LandingFields]
 
 
 class Landing:
-    def __init__(self, core: Core, envelope: Envelope, attributions: Attributions, trees: TreeMerging) -> None:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        attributions: Attributions,
+        trees: TreeMerging,
+        guard: LandingGuard,
+        default: str = "",
+        checked_out: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """``default``: how work lands unless the caller says it; ``checked_out``: the branch that HEAD names."""
         self._core = core
         self._envelope = envelope
         self._attributions = attributions
         self._trees = trees
+        self._guard = guard
+        self._default = default or SQUASH
+        self._checked_out = checked_out
 
     def land(
-        self, name: str, onto: str, *, squash: bool = False, no_ff: bool = False, message: str = ""
+        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = ""
     ) -> Landed | UpToDate | Conflicts:
+        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured."""
+        text = self._core.clean.text(message, "message")
+        chosen = landing_form(self._default if how is None else how)
+        names.check_name(name)
+        branch = self.default_branch() if onto is None else onto
+        try:
+            landed = self._land(name, branch, text, chosen)
+        except UnapprovedChange as unapproved:
+            raise unapproved.refusal() from None
+        if isinstance(landed, Landed):
+            with suppress(CliaError):  # the next blame or worker does it
+                self._attributions.catch_up([landed.cid])
+        return landed
+
+    def default_branch(self) -> str:
+        """The branch that is checked out if it is not an agent's, else main; ``no-default-branch`` if neither exists."""
+        ref = self._checked_out()
+        if ref is not None and ref.startswith(names.BRANCHES) and not ref.startswith(names.HEADS):
+            return ref.removeprefix(names.BRANCHES)
+        if self._core.refs.get(names.branch(MAIN)) is not None:
+            return MAIN
+        state = "HEAD is detached" if ref is None else f"{ref.removeprefix(names.BRANCHES)} is an agent's branch"
+        hints = ["name the branch that receives the work: --onto BRANCH"]
+        raise InvalidInput(f"no branch to land on: {state}, and there is no branch main", code="no-default-branch", hints=hints)
+
+    def _land(self, name: str, onto: str, text: str, chosen: str) -> Landed | UpToDate | Conflicts:
         core = self._core
-        text = core.clean.text(message, "message")
         ref = names.branch(onto)
         if ref.startswith(names.HEADS):
             hints = ["use clia merge to merge agents"]
@@ -250,12 +334,15 @@ class Landing:
                 if merged.conflicts:
                     return Conflicts(onto, name, tip, head, conflict_paths(core, merged))
                 tree = merged.tree
+            approved = self._guard.check(name, onto, (core.objects.commit(tip).tree if tip else None, tree), head)
             forward = tip is None or core.graph.descends(head, tip)
-            how = SQUASH if squash else FAST_FORWARD if forward and not no_ff else MERGE
-            new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, squash)
-            warnings = self._move(name, ref, (tip, new, head), how)
-        with suppress(CliaError):  # the next blame or worker does it
-            self._attributions.catch_up([new])
+            how = MERGE if chosen == FAST_FORWARD and not forward else chosen
+            if how == FAST_FORWARD and text:
+                hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
+                text_error = "a fast-forward creates no commit, so the message would be lost"
+                raise InvalidInput(text_error, code="message-unused", hints=hints, fields={"field": "message"})
+            new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, how)
+            warnings = self._move(name, ref, (tip, new, head), how, approved)
         return Landed(new, how, tuple(warnings))
 
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
@@ -276,25 +363,40 @@ class Landing:
         if tip is None and self._core.refs.followed_by(ref) is None:
             branches = [branch.removeprefix(names.BRANCHES) for branch, _ in self._core.refs.under(names.BRANCHES)]
             people = [branch for branch in branches if not branch.startswith("agents/")]
-            message = f"no branch {ref.removeprefix(names.BRANCHES)!r}"
+            branch = ref.removeprefix(names.BRANCHES)
+            message = f"no branch {branch!r}{did_you_mean(branch, people)}"
             hints = [f"branches here: {', '.join(people) or 'none'}"]
             raise NotFound(message, code="no-such-branch", hints=hints, fields={"ref": ref})
         return tip
 
-    def _write(self, name: str, onto: str, heads: tuple[str | None, str], tree: str, text: str, squash: bool) -> str:
+    def _write(self, name: str, onto: str, heads: tuple[str | None, str], tree: str, text: str, how: str) -> str:
         core = self._core
         tip, head = heads
         base = core.graph.merge_base(tip, head) if tip else None
         last = core.last_own(name, head)
         trailers = [(LANDED, name), (RANGE, f"{base or core.own_root(name, head)}..{head}")]
-        walk = map(agent_commit, core.graph.walk([head], [tip] if tip else []))
-        decisions = [(DECISION_TRAILER, commit.cid) for commit in walk if commit.kind == DECISION]
-        subject = f"{'squash' if squash else 'land'}: {name} onto {onto}"
-        parents = [cid for cid in ((tip,) if squash else (tip, head)) if cid is not None]
+        commits = list(map(agent_commit, core.graph.walk([head], [tip] if tip else [])))
+        decisions = [(DECISION_TRAILER, commit.cid) for commit in commits if commit.kind == DECISION]
+        parents = [cid for cid in ((tip,) if how == SQUASH else (tip, head)) if cid is not None]
         all_trailers = [*trailers, (BRIEFING, last.briefing), (PROFILE, last.profile), *reversed(decisions)]
-        return core.write_commit(name, tree, parents, text or subject, all_trailers, subject)
+        default = f"land {name} onto {onto}"
+        return core.write_commit(
+            name, tree, parents, text or self._summary(name, last, commits, default, how), all_trailers, default
+        )
 
-    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str) -> list[str]:
+    def _summary(self, name: str, last: AgentCommit, commits: list[AgentCommit], default: str, how: str) -> str:
+        """What was done: the subject of the only squashed commit, else the title of the briefing and the subjects of all."""
+        subjects = [commit.subject for commit in reversed(commits) if commit.agent == name and commit.kind not in _WITHOUT_WORK]
+        if len(subjects) == 1 and how == SQUASH:
+            return str(subjects[0])
+        briefing = self._core.typed(last.briefing) if last.briefing else None
+        title = briefing.title if isinstance(briefing, Briefing) else default
+        title = f"Merge {name}: {title}" if how == MERGE else title
+        listed = [f"- {subject}" for subject in subjects[:_LISTED_MAX]]
+        listed += [f"- and {len(subjects) - _LISTED_MAX} more"] if len(subjects) > _LISTED_MAX else []
+        return "\n".join([title, *(["", *listed] if listed else [])])
+
+    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str, approved: str | None) -> list[str]:
         core = self._core
         tip, new, head = ids
         busy = core.refs.busy(ref)
@@ -302,11 +404,17 @@ class Landing:
             raise Conflict(f"{ref} cannot be moved now: {busy}", code="branch-busy", fields={"ref": ref, "reason": busy})
         follow = self._envelope.followers(ref, tip or core.empty_tree(), new)
         body = {"event": "landed", "onto": ref, "cid": new, "head": head, "base": tip, "how": how}
+        body |= {"approved": approved} if approved is not None else {}
         chain = names.events(name)
         last = core.refs.get(chain)
         event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}")
         after = (RefMove(chain, last, event),)
         return self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
+
+    def has_landed(self, name: str, onto: str) -> bool:
+        """Whether a branch has all of the agent's work."""
+        head, tip = self._core.own_head(name), self._core.refs.get(names.branch(onto))
+        return tip is not None and (self._core.graph.descends(tip, head) or self._is_landed(name, names.branch(onto), tip, head))
 
     def _is_landed(self, name: str, ref: str, tip: str, head: str) -> bool:
         """Whether a branch still contains a landing of this head."""
@@ -326,97 +434,3 @@ class Landing:
         tip = self._core.refs.get(names.events(names.check_name(name)))
         bodies = (dict(event.body) for event in read_events(self._core, tip) if event.body.get("event") == "landed")
         return [body for body in bodies if all(isinstance(body.get(key), str) for key in ("onto", "cid", "head"))]
-
-
-class Relinked(NamedTuple):
-    """A commit that was given a trace, and the commits that the trace came from."""
-
-    commit: str  # the commit
-    sources: tuple[str, ...]  # commits whose traces it got
-    by: str  # how the commits were matched: `patch-id` or `tree`
-    agent: str  # the agent of the traces
-
-
-class Relinking:
-    def __init__(self, core: Core, traces: Traces, porcelain: GitPorcelain, attributions: Attributions) -> None:
-        self._core = core
-        self._traces = traces
-        self._porcelain = porcelain
-        self._attributions = attributions
-
-    def relink(self, onto: str | None = None) -> list[Relinked]:
-        """Search one branch, or all of them. The lines of its commits are compared with those of agents again."""
-        self._attributions.repair([onto] if onto else people_tips(self._core))
-        traced = self._traced()
-        present = [cid for cid in traced if self._core.objects.kind(cid) == "commit"]
-        candidates = self._candidates(onto, present)
-        if not candidates:
-            return []
-        relinked = self._by_patch(candidates, present, traced)
-        linked = {link.commit for link in relinked}
-        relinked += self._by_tree([commit for commit in candidates if commit.cid not in linked], present, traced)
-        for link in relinked:
-            traces = (self._traces.read(traced[source][1]) for source in link.sources)
-            self._traces.attach(link.commit, [entry for trace in traces if trace for entry in trace.entries], link.agent)
-        return relinked
-
-    def _traced(self) -> dict[str, tuple[str, str]]:
-        """The agent and the trace of each traced commit."""
-        traced: dict[str, tuple[str, str]] = {}
-        for ref, _ in self._core.refs.under(names.TRACES):
-            agent = ref.removeprefix(names.TRACES)
-            if names.is_name(agent):
-                for commit, blob in self._core.notes.all(ref).items():
-                    traced.setdefault(commit, (agent, blob))
-        return traced
-
-    def _candidates(self, onto: str | None, traced: list[str]) -> list[AgentCommit]:
-        """Commits without a trace, of agents or others, that are not older than the first traced one."""
-        core = self._core
-        if not traced:
-            return []
-        heads = core.refs.under(names.BRANCHES)
-        agents = [(ref.removeprefix(names.HEADS), cid) for ref, cid in heads if ref.startswith(names.HEADS)]
-        starts = [onto] if onto else [cid for ref, cid in heads if not ref.startswith(names.HEADS)]
-        first = min(core.objects.commit(cid).author.at for cid in traced)
-        commits = {commit.cid: commit for commit in map(agent_commit, core.graph.walk(starts)) if commit.committer.at >= first}
-        if onto is None:
-            commits |= {commit.cid: commit for name, cid in agents for commit in core.own_commits(name, cid)}
-        for cid in traced:
-            commits.pop(cid, None)
-        return [commit for commit in commits.values() if len(commit.parents) < 2 and commit.kind != "spawn"]
-
-    def _by_patch(self, candidates: list[AgentCommit], present: list[str], traced: dict[str, tuple[str, str]]) -> list[Relinked]:
-        ids = self._porcelain.patch_ids([*present, *(commit.cid for commit in candidates)])
-        sources = {ids[cid]: cid for cid in reversed(present) if cid in ids}  # the first commit with a patch counts
-        pairs = ((commit, sources.get(ids.get(commit.cid, ""))) for commit in candidates)
-        return [
-            Relinked(commit.cid, (source,), PATCH, traced[source][0])
-            for commit, source in pairs
-            if source is not None and _may_get_trace(commit, traced[source][0])
-        ]
-
-    def _by_tree(self, candidates: list[AgentCommit], present: list[str], traced: dict[str, tuple[str, str]]) -> list[Relinked]:
-        """Find squashes: the tree of the last squashed commit, on a parent with the tree of an earlier one."""
-        objects = self._core.objects
-        ends = {objects.commit(cid).tree: cid for cid in reversed(present)}
-        relinked = []
-        for commit in candidates:
-            end = ends.get(commit.tree)
-            if end is None or not commit.parents:
-                continue
-            agent = traced[end][0]
-            sources = [cid for cid in self._since(agent, end, objects.commit(commit.parents[0]).tree) if cid in traced]
-            if sources and _may_get_trace(commit, agent):
-                relinked.append(Relinked(commit.cid, tuple(sources), TREE, agent))
-        return relinked
-
-    def _since(self, agent: str, end: str, start: str) -> list[str]:
-        """The agent's commits up to ``end`` after the newest one with the tree ``start``, oldest first."""
-        newer = takewhile(lambda commit: commit.tree != start, self._core.own_commits(agent, end))
-        return [commit.cid for commit in newer][::-1]
-
-
-def _may_get_trace(commit: AgentCommit, agent: str) -> bool:
-    """Whether a commit may get this agent's trace: it is not another agent's, nor a landing."""
-    return commit.agent in (None, agent) and commit.landed is None

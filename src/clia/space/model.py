@@ -6,6 +6,7 @@ import json
 from typing import NamedTuple
 
 from clia.values import commit_messages as messages
+from clia.values.commit_messages import PROOF, STATEMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Bri
 PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"
 LANDED, RANGE, DECISION = "Clia-Landed", "Clia-Range", "Clia-Decision"
 REQUEST, TAG, VALUE, BY, FORKED = "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By", "Clia-Forked"
-OWN, KEPT = "Clia-Own", "Clia-Kept"
+OWN, KEPT, ADOPTED, CHANNEL = "Clia-Own", "Clia-Kept", "Clia-Adopted", "Clia-Channel"
+COUNTING = "counts"
+"""The metadata field of a commit that names a decision which counts, if a request was decided twice."""
 
 
 class AgentCommit(NamedTuple):
@@ -46,14 +49,23 @@ class AgentCommit(NamedTuple):
     tag: str | None = None  # the tag of the request
     value: str | None = None  # the answer as JSON
     by: str | None = None  # who decided
+    channel: str | None = None  # how the decision came: `command-line`, `forge`, `api`, `form` (of an MCP client) or `library`
     forked: str | None = None  # the run that the agent was forked from
+    statement: str | None = None  # what a person signed, as canonical JSON
+    proofs: tuple[str, ...] = ()  # the proofs of the statement, as canonical JSON
     own: str | None = None  # the commit that the program made itself, which this one stands for
     kept: tuple[str, ...] = ()  # commits that the program made and left, for example amended ones; refs/clia/own keeps them
+    adopted: tuple[str, ...] = ()  # the agent's commits for those that the program made on other branches
     meta: Mapping[str, Any] = {}  # additional fields of the commit
 
     @property
     def subject(self) -> str:
         return self.message.split("\n", 1)[0]
+
+
+def question_of(decision: AgentCommit) -> tuple[str | None, str]:
+    """Identify what a decision answers. The number of a request may be used again for another question, if the store was lost."""
+    return decision.request, json.dumps(decision.meta.get("asked"), sort_keys=True)
 
 
 class Spawned(NamedTuple):
@@ -64,6 +76,7 @@ class Spawned(NamedTuple):
     briefing: str  # id of the briefing
     genesis: str  # its first commit
     profile: str | None = None  # id of its profile
+    warnings: tuple[str, ...] = ()  # such as an identity that is not active
 
 
 class File(NamedTuple):
@@ -137,6 +150,7 @@ class AgentState(NamedTuple):
     at: int  # time of the head, in seconds since the epoch
     pending: Count  # trace entries since its last commit
     landed: str | None  # the branch that contains all of its work
+    problem: str | None = None  # why its last commit or its events cannot be read; null: they can
 
 
 class Maintained(NamedTuple):
@@ -192,7 +206,7 @@ class BoundTrace(NamedTuple):
     trace: ConsoleTrace  # the trace
 
 
-_OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, FORKED, OWN)
+_OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, CHANNEL, FORKED, STATEMENT, OWN)
 _FIELDS = {trailer: trailer.removeprefix(messages.PREFIX).lower() for trailer in _OPTIONAL}
 
 
@@ -211,6 +225,8 @@ def agent_commit(commit: Commit) -> AgentCommit:
         commit.committer,
         decisions=tuple([value for key, value in trailers if key == DECISION]),
         kept=tuple([value for key, value in trailers if key == KEPT]),
+        adopted=tuple([value for key, value in trailers if key == ADOPTED]),
+        proofs=tuple([value for key, value in trailers if key == PROOF]),
         meta=(json_object(first[META]) or {}) if META in first else {},
         **{_FIELDS[key]: value for key, value in first.items() if key in _FIELDS},
     )

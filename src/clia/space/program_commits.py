@@ -1,16 +1,19 @@
 """Commits that a program made itself become commits of the agent.
 
 Invariant: each commit that the program created and that its HEAD contains is adopted once, in order, with its message, author
-date, tree and the shape of its merges. A copy that a rebase made of a recorded commit is not adopted again, and a commit on other
-files than the agent's has its change. Commits that it left behind (amended, reset, on another branch, stashed) and the originals
-of the adopted ones are kept under ``refs/clia/own``. Commits of others that it fetched, merged or checked out stay what they are.
+date, tree and the shape of its merges. Those that another branch, a tag or a worktree of the program has are adopted beside it: the
+agent's next commit has them as parents, without their changes. A copy that a rebase made of a recorded commit is not adopted again,
+and a commit on other files than the agent's has its change. What it picked of another author is a commit of that author. Commits
+that it left behind (amended, reset, stashed) and the originals of the adopted ones are kept under ``refs/clia/own``. Commits of
+others that it fetched, merged or checked out stay what they are.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 
-from clia.space.model import KEPT, OWN
+from clia.space.model import ADOPTED, KEPT, OWN
 from clia.values import refs as names
 from clia.values.commit_messages import compose
 
@@ -24,12 +27,19 @@ if TYPE_CHECKING:
     from clia.space.core import Core
 
     Trailer = tuple[str, str | None]
+    WrittenBy = tuple[str, str, int, str]
 
 _KEEP = "Commits that programs made as"
+REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})", re.MULTILINE)
+ORIGINALS_MAX = 2000
+"""Commits of others to search for those that a program copies."""
 
 
 class AdoptedCommits(ABC):
     """Commits of a program that are adopted before the next commit of an agent."""
+
+    may_repeat = False
+    """Whether a commit without changes repeats the last one, if it has the same kind, message and open fields."""
 
     def __init__(self, core: Core, snapshots: Snapshots, agent: str) -> None:
         self._core = core
@@ -43,9 +53,13 @@ class AdoptedCommits(ABC):
         Returns the parents of the agent's next commit, and the trailers that name what the program left behind.
         """
 
+    def has_any(self) -> bool:
+        """Whether there may be anything to adopt or to keep."""
+        return True
+
     @abstractmethod
     def pending(self, commit: str) -> None:
-        """Record that a commit is about to become the agent's head."""
+        """Record that a commit will become the agent's head."""
 
     def _write(self, commit: Commit, tree: str, parents: Sequence[str], identity: Sequence[Trailer]) -> str:
         """Write the agent's commit for a program's, and a note on the program's that names it."""
@@ -93,14 +107,19 @@ class AdoptedCommits(ABC):
 
         ``head``: the agent's head, if its next commit names them.
         """
-        core, ref = self._core, names.own(self._agent)
-        before = core.refs.get(ref)
-        new = [cid for cid in commits if before is None or not core.graph.descends(before, cid)]
-        if new:
-            by = core.person_stamp()
-            parents = [cid for cid in (before, *new) if cid is not None]
-            merge = core.objects.write_commit(core.empty_tree(), parents, by, by, self._keep_message(head))
-            core.refs.move(ref, before, merge, "clia: keep")
+        keep_commits(self._core, self._agent, commits, self._keep_message(head))
+
+
+def keep_commits(core: Core, agent: str, commits: Sequence[str], message: str = "") -> None:
+    """Keep commits under an agent's ref for those of programs, so that git never removes them."""
+    ref = names.own(agent)
+    before = core.refs.get(ref)
+    new = [cid for cid in commits if before is None or not core.graph.descends(before, cid)]
+    if new:
+        by = core.person_stamp()
+        parents = [cid for cid in (before, *new) if cid is not None]
+        merge = core.objects.write_commit(core.empty_tree(), parents, by, by, message or f"{_KEEP} {agent}\n")
+        core.refs.move(ref, before, merge, "clia: keep")
 
 
 class _NewHistory:
@@ -110,7 +129,18 @@ class _NewHistory:
         self.head = head  # before the first of them
         self.tip = head
         self.stands_for = stands_for  # the agent's commit for each of the program's
+        self.recorded: dict[str, str] = {}  # the same, for those that were adopted before
+        self.written: list[str] = []  # the commits for those of the program
+        self.first_parents: dict[str, str] = {}  # of these, and of commits of others that were picked
         self.bases: dict[str, list[str]] = {}  # for each of them: commits of others that the agent's next commit has to merge
+
+    def beside(self, tip: str) -> list[str]:
+        """The written commits that are not first parents of a tip."""
+        line, at = {tip}, tip
+        while at in self.first_parents:
+            at = self.first_parents[at]
+            line.add(at)
+        return [commit for commit in self.written if commit not in line]
 
 
 class ProgramCommits(AdoptedCommits):
@@ -129,13 +159,24 @@ class ProgramCommits(AdoptedCommits):
         start, now = self.head, state.commit
         self.head = now
         new = _NewHistory(head, dict.fromkeys((self._checkout.base, start), head))
-        for commit in self._own(state, now, [head, *new.stands_for]):
-            self._take(commit, new, state, identity)
+        own = self._own(state, now, [head, *new.stands_for])
+        named = {now, *(state.created or ()), *(cid for commit in own for cid in (commit.cid, *commit.parents))}
+        new.recorded = self._recorded(named, head)
+        for commit in own:
+            if commit.cid not in new.recorded:
+                self._take(commit, new, state, identity)
         is_new = now in new.bases
-        left = self._left(state, [head, start], head)
-        self._keep([*left, *([now] if is_new else [])], head)
-        merged = new.bases[now] if is_new else self._others(head, [head], [now])
-        return [new.stands_for.get(now, new.tip), *merged], [(KEPT, cid) for cid in left]
+        tip = new.stands_for.get(now, new.tip)
+        merged = new.bases[now] if is_new else self._others(head, [head], [new.recorded.get(now, now)])
+        aside = [commit for commit in self._aside(state, [now, head, start]) if commit.cid not in new.recorded]
+        new.tip = tip
+        for commit in aside:
+            self._take(commit, new, state, identity)
+        left = self._left(state, [head, start, *(commit.cid for commit in aside)], head)
+        self._keep([*left, *self._newest({commit.cid for commit in aside}, [], head), *([now] if is_new else [])], head)
+        beside = new.beside(tip)
+        merged += [*self._tips(beside, tip), *self._older(now, tip, new)]
+        return [tip, *merged], [*((KEPT, cid) for cid in left), *((ADOPTED, cid) for cid in beside)]
 
     def has_any(self) -> bool:
         """Whether there is anything to adopt or to keep."""
@@ -161,17 +202,66 @@ class ProgramCommits(AdoptedCommits):
         below = [base for parent in commit.parents for base in new.bases.get(parent, ())]
         # A commit on another base than the agent's work follows that work, and merges its base.
         parents = mapped[:1] if commit.parents[:1] and commit.parents[0] in new.stands_for else [new.tip]
+        mapped = [new.recorded.get(parent, parent) for parent in mapped]
         parents += self._others(new.head, parents, [*mapped, *below])
         if self._repeats(commit, state) and self._has_change(parents[0], commit):
             new.stands_for[commit.cid], new.bases[commit.cid] = parents[0], parents[1:]
             return
+        if self._repeats(commit, state) or self._amends_copy(commit, state):
+            parents = self._with_original(commit, parents, state, new)
         tree = self._without_prepared(self._tree(commit, parents, state), parents)
+        parents += [cid for cid in self._before_reverted(commit, new) if cid not in parents]
+        if parents[0] not in (*mapped, new.tip) and tree == self._tree_of(parents[0]):  # nothing but the change of its original
+            new.tip, new.stands_for[commit.cid], new.bases[commit.cid] = parents[0], parents[0], parents[1:]
+            return
         new.tip = new.stands_for[commit.cid] = self._write(commit, tree, parents, identity)
+        new.written.append(new.tip)
+        new.first_parents[new.tip] = parents[0]
         new.bases[commit.cid] = []
 
     def _repeats(self, commit: Commit, state: WorktreeHead) -> bool:
         """Whether a commit is a copy of another one, which a rebase or cherry-pick made, and not an amended commit."""
         return commit.cid in state.replayed and len(commit.parents) == 1 and self._amended(commit, state) is None
+
+    def _before_reverted(self, commit: Commit, new: _NewHistory) -> list[str]:
+        """The commits before those that a commit reverts: lines that it brings back are not new."""
+        ids = REVERTS.findall(commit.message) if len(commit.parents) == 1 else ()
+        reverted = [self._core.objects.commit(cid) for cid in ids if self._core.objects.kind(cid) == "commit"]
+        parents = [parent for one in reverted for parent in one.parents[:1]]
+        return [new.recorded.get(parent, new.stands_for.get(parent, parent)) for parent in parents]
+
+    def _amends_copy(self, commit: Commit, state: WorktreeHead) -> bool:
+        """Whether a commit replaces a copy of another one. It keeps the author and date."""
+        amended = self._amended(commit, state)
+        while amended is not None:
+            commit = self._core.objects.commit(amended)
+            if self._repeats(commit, state):
+                return True
+            amended = self._amended(commit, state)
+        return False
+
+    def _with_original(self, commit: Commit, parents: list[str], state: WorktreeHead, new: _NewHistory) -> list[str]:
+        """The parents of a copied commit. If the original is another author's, its change is a commit of that author, so that the
+        agent's commit has only what the program wrote, such as to resolve a conflict.
+        """
+        core, original = self._core, self._originals(state).get(written_by(commit))
+        if original is None:
+            return parents
+        base, ours = (self._tree_of(next(iter(cids), None)) for cids in (original.parents, parents))
+        tree, _ = core.graph.apply(base, original.tree, ours)
+        self._snapshots.check_tree(ours, tree)
+        picked = core.objects.write_commit(tree, parents[:1], original.author, core.person_stamp(), original.message)
+        new.first_parents[picked] = parents[0]
+        return [picked, *parents[1:]]
+
+    def _originals(self, state: WorktreeHead) -> dict[WrittenBy, Commit]:
+        """The newest commits of others that a program may have copied."""
+        core = self._core
+        refs = (entry for prefix in (names.BRANCHES, "refs/remotes/", "refs/tags/") for entry in core.refs.under(prefix))
+        tips = {cid for ref, cid in refs if not ref.startswith(names.HEADS) and core.objects.kind(cid) == "commit"}
+        commits = core.graph.newest(sorted(tips), ORIGINALS_MAX)
+        own = {*(state.created or ()), *core.notes.among(names.OWN_NOTES, [commit.cid for commit in commits])}
+        return {written_by(commit): commit for commit in reversed(commits) if commit.cid not in own and len(commit.parents) < 2}
 
     def _amended(self, commit: Commit, state: WorktreeHead) -> str | None:
         """The commit that a commit replaces, as by ``git commit --amend``, or by a squash in a rebase."""
@@ -218,6 +308,41 @@ class ProgramCommits(AdoptedCommits):
         added = [path for path in paths if objects.entry(tree, path) is not None and objects.entry(before, path) is None]
         return objects.update_tree(tree, dict.fromkeys(added)) if added else tree
 
+    def _recorded(self, commits: Collection[str], head: str) -> dict[str, str]:
+        """The agent's commits for those of some that were adopted before."""
+        core, recorded = self._core, dict[str, str]()
+        for cid, blob in core.notes.among(names.OWN_NOTES, commits).items():
+            agent, _, adopted = core.objects.blob(blob).decode("utf-8", "replace").strip().partition(" ")
+            if agent == self._agent and names.is_id(adopted) and core.contains(head, adopted):  # else its adoption was interrupted
+                recorded[cid] = adopted
+        return recorded
+
+    def _aside(self, state: WorktreeHead, hidden: Sequence[str]) -> list[Commit]:
+        """The commits that were created here, and that only other branches, tags or worktrees have, oldest first."""
+        core = self._core
+        created = {cid for cid in state.created or () if core.objects.kind(cid) == "commit"}
+        if not created:
+            return []
+        refs = (*core.refs.under(names.BRANCHES), *core.refs.under("refs/tags/"))
+        tips = {cid for ref, cid in refs if not ref.startswith(names.HEADS)} | self._porcelain.worktree_heads()
+        alive = created - {commit.cid for commit in core.graph.walk(sorted(created), sorted(tips))}
+        return [commit for commit in reversed(list(core.graph.walk(sorted(alive), hidden))) if commit.cid in alive]
+
+    def _older(self, now: str, tip: str, new: _NewHistory) -> list[str]:
+        """An older commit of the agent's history that the program's HEAD is based on: lines that it brings back are not new."""
+        core, base = self._core, now
+        if self._tree_of(now) == self._tree_of(tip):
+            return []
+        while base in new.bases and (parents := core.objects.commit(base).parents):
+            base = parents[0]
+        base = new.recorded.get(base, base)
+        return [base] if base not in new.stands_for and base != tip and core.contains(tip, base) else []
+
+    def _tips(self, commits: Sequence[str], tip: str) -> list[str]:
+        """The newest of the commits beside a tip that its history lacks."""
+        others = [cid for cid in commits if not self._core.graph.descends(tip, cid)]
+        return [cid for cid in others if not any(one != cid and self._core.graph.descends(one, cid) for one in others)]
+
     def _own(self, state: WorktreeHead, tip: str, hidden: Sequence[str]) -> list[Commit]:
         """The commits of a tip that were created in this worktree, oldest first."""
         created = state.created
@@ -226,7 +351,7 @@ class ProgramCommits(AdoptedCommits):
             created = frozenset(commit.cid for commit in self._core.graph.walk([tip], [*hidden, *others]))
         own: dict[str, Commit] = {}
         for commit in reversed(list(self._core.graph.walk([tip], hidden))):
-            if commit.cid in created or any(parent in own for parent in commit.parents):
+            if commit.cid in created:
                 own[commit.cid] = commit
         return list(own.values())
 
@@ -234,3 +359,8 @@ class ProgramCommits(AdoptedCommits):
         """The newest commits that were created here and are neither in HEAD nor kept already."""
         created = {cid for cid in state.created or () if self._core.objects.kind(cid) == "commit"}
         return self._newest(created, [cid for cid in (*hidden, state.commit) if cid is not None], head)
+
+
+def written_by(commit: Commit) -> WrittenBy:
+    """The properties that a copy of a commit shares with it."""
+    return commit.author.name, commit.author.email, commit.author.at, commit.message.partition("\n")[0]

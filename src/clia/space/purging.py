@@ -12,13 +12,14 @@ from typing import NamedTuple
 from clia.errors import InvalidInput
 from clia.space.events import PURGED, append_event
 from clia.space.traces import redaction, stream
+from clia.trust.traces import TOMBSTONES
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.values.typed_objects import as_bytes, parse
+from clia.values.typed_objects import as_bytes, parse, trace_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from clia.git.porcelain import GitPorcelain
@@ -33,7 +34,7 @@ _KEPT = frozenset(("at", "kind", "redacted", "cut"))
 
 
 class Purged(NamedTuple):
-    """What was changed, and where the text may still be."""
+    """The changes, and the places where the text may still be."""
 
     agent: str  # the agent
     traces: Count  # traces that were rewritten
@@ -70,7 +71,8 @@ class Purging:
         tip, new = core.refs.get(ref), core.notes.remade(ref, replaced)
         if tip is None or new is None or tip == new:
             return
-        # First record what to sweep and what must not come back: after a crash the next purge continues with it.
+        # First record the objects to remove and the history that must not come back: after a crash the next purge continues with
+        # them.
         with core.store.writing() as transaction:
             stored = transaction.values.get(_SWEEP + agent)
             to_sweep = {*(stored.value if stored else ()), *(self._objects(tip) - self._objects(new))}
@@ -78,9 +80,18 @@ class Purging:
         reachable = {commit.cid for commit in core.graph.walk([new])}
         old = [commit for commit in core.graph.walk([tip]) if commit.cid not in reachable]
         first = [commit.cid for commit in old if all(parent in reachable for parent in commit.parents)]
-        body = {"event": PURGED, "ref": ref, "gone": first}
+        body = {"event": PURGED, "ref": ref, "gone": first, TOMBSTONES: self._tombstones(replaced)}
         append_event(core, names.events(agent), core.person_stamp(), body, f"purge of {ref}")
         core.refs.move(ref, tip, new, "clia: purge")
+
+    def _tombstones(self, replaced: Mapping[str, str]) -> list[list[str]]:
+        """For each commit whose trace changes, the digests of its entries before and after."""
+        rows = []
+        for before, after in sorted(replaced.items()):
+            notes = [parse(self._core.objects.blob(cid)) or {} for cid in (before, after)]
+            if notes[0].get("type") == "console-trace":
+                rows.append([str(notes[0]["commit"]), *(trace_digest(note["entries"]) for note in notes)])
+        return rows
 
     def _sweep(self, agent: str, ref: str) -> list[str]:
         """Remove the objects of the old notes history; returns those that could not be removed."""

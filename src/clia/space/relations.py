@@ -13,7 +13,8 @@ from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
-from clia.errors import InvalidInput, NoSuchObject, NotFound, StoreError
+from clia.errors import InvalidInput, NotFound, StoreError
+from clia.space.core import UNREADABLE
 from clia.space.events import append_event, read_events, texts_in
 from clia.store.interface import Edge
 from clia.values import refs as names
@@ -36,8 +37,10 @@ _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _READ = "read/"
 _SOURCES = (_READ + "agents/", _READ + "events/")
 _SEEN, _NEWEST = _READ + "seen", _READ + "newest"
+_UNREAD = _READ + "failed/"
+"""By source, the tip at which it could not be read. It is read again when the tip moves, and by ``verify``."""
 REWOUND = "rewound/"
-"""By source, the tips that were read and are not part of its history any more. ``rebuild`` forgets them."""
+"""By source: tips that were read and are no longer part of its history. ``rebuild`` forgets them."""
 _REWOUND_MAX = 100
 RECENT_MAX, RECENT_MIN = 1_000, 500
 _REFS = {names.ARCHIVE: "agents/", names.HEADS: "agents/", names.EVENTS: "events/"}
@@ -90,8 +93,8 @@ class Relations:
         return self._ask(lambda edges: edges.standing(touching))
 
     def rewound(self) -> dict[str, list[str]]:
-        """The tips that refs had when they were read, by ref, and that are not part of their history any more."""
-        self.catch_up()
+        """By ref: tips that were read and are no longer part of the ref's history."""
+        self.catch_up(again=True)
         return {_ref_of(key.removeprefix(REWOUND)): list(cids) for key, cids in self._core.store.scan(REWOUND)}
 
     def newest(self, limit: int) -> list[str]:
@@ -114,17 +117,17 @@ class Relations:
         with self._core.store.reading() as view:
             return question(view.edges)
 
-    def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Bring the index up to date with the refs."""
+    def catch_up(self, progress: Callable[[int, int], None] | None = None, *, again: bool = False) -> None:
+        """Bring the index up to date with the refs. ``again``: also with those that could not be read."""
         with self._core.store.reading() as view:
-            marker, behind = self._behind(view)
+            marker, behind = self._behind(view, again=again)
             if not behind and (marker is None or marker == _value(view, _SEEN)):
                 return
         # If only the marker is behind, failing to write it only makes the next scan slower.
         ignored = () if behind else (StoreError,)
         with suppress(*ignored), self._core.store.writing() as transaction:
             # Look at the refs again inside the transaction: another process may have read further.
-            marker, behind = self._behind(transaction)
+            marker, behind = self._behind(transaction, again=again)
             for number, source in enumerate(behind):
                 self._read_source(transaction, source, *behind[source])
                 if progress:
@@ -133,7 +136,7 @@ class Relations:
             if marker is not None:
                 transaction.values.put(_SEEN, marker)
 
-    def _behind(self, view: Transaction) -> tuple[Any, dict[str, tuple[str | None, str | None]]]:
+    def _behind(self, view: Transaction, *, again: bool) -> tuple[Any, dict[str, tuple[str | None, str | None]]]:
         """The refs' marker, and the sources that have moved, with the tip that was read and the current one."""
         look = self._core.refs.look(list(_REFS), _value(view, _SEEN))
         if look.moved is None:
@@ -144,7 +147,11 @@ class Relations:
             read = {source: tip for source in moved if (tip := _value(view, _READ + source)) is not None}
             tips = {source: tip for source in moved if (tip := self._tip(source)) is not None}
         changed = sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))
-        return look.state, {source: (read.get(source), tips.get(source)) for source in changed}
+        behind = {source: (read.get(source), tips.get(source)) for source in changed}
+        failed = {key.removeprefix(_UNREAD): tip for key, tip in view.values.scan(_UNREAD)} if behind or again else {}
+        if again:
+            return look.state, behind | {source: (_value(view, _READ + source), self._tip(source)) for source in failed}
+        return look.state, {source: ends for source, ends in behind.items() if source not in failed or failed[source] != ends[1]}
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Rebuild the index; returns the number of edges."""
@@ -188,26 +195,40 @@ class Relations:
             kind, _, name = source.partition("/")
             if kind == "agents":
                 at = None
-                with suppress(NoSuchObject):  # damage is reported by verify
+                with suppress(*UNREADABLE):
                     at = None if tip is None else self._core.objects.commit(tip).committer.at
                 yield name, at
 
     def _read_source(self, transaction: Transaction, source: str, mark: str | None, tip: str | None) -> None:
-        kind, _, name = source.partition("/")
-        if mark is not None and not (tip is not None and self._core.contains(tip, mark)):
+        """Read what is new of a source. What cannot be read concerns no other source, and is tried again later."""
+        try:
+            is_rewritten = mark is not None and not (tip is not None and self._core.contains(tip, mark))
+            edges, gone = self._edges_of(source, tip, None if is_rewritten else mark)
+        except UNREADABLE:
+            transaction.values.put(_UNREAD + source, tip)
+            return
+        if mark is not None and is_rewritten:
             transaction.edges.drop(source)  # the chain was rewritten, or removed
             _remember(transaction, source, mark)
-            mark = None
+        transaction.edges.add(edges)
+        transaction.edges.retract(source, gone)
+        if _value(transaction, _UNREAD + source) is not None:
+            transaction.values.delete(_UNREAD + source)
         if tip is None:
             transaction.values.delete(_READ + source)
-            return
-        if kind == "agents":
-            transaction.edges.add(self._of_agent(name, tip, mark))
         else:
-            for event in read_events(self._core, tip, mark):
-                transaction.edges.add(stated(name, event.cid, event.body))
-                transaction.edges.retract(source, retracted(event.body))
-        transaction.values.put(_READ + source, tip)
+            transaction.values.put(_READ + source, tip)
+
+    def _edges_of(self, source: str, tip: str | None, mark: str | None) -> tuple[list[Edge], list[str]]:
+        """The edges that a source states after a mark, and the origins that it retracts."""
+        kind, _, name = source.partition("/")
+        if tip is None:
+            return [], []
+        if kind == "agents":
+            return list(self._of_agent(name, tip, mark)), []
+        events = list(read_events(self._core, tip, mark))
+        edges = [edge for event in events for edge in stated(name, event.cid, event.body)]
+        return edges, [origin for event in events for origin in retracted(event.body)]
 
     def _of_agent(self, name: str, tip: str, mark: str | None) -> Iterator[Edge]:
         for commit in self._core.own_commits(name, tip):
@@ -259,7 +280,7 @@ def _ref_of(source: str) -> str:
 
 
 def _remember(transaction: Transaction, source: str, mark: str) -> None:
-    """Note that a chain lost what was read, for ``verify``."""
+    """Record for ``verify`` that a chain lost commits that were read."""
     cids = [cid for cid in _value(transaction, REWOUND + source) or [] if cid != mark]
     transaction.values.put(REWOUND + source, [*cids, mark][-_REWOUND_MAX:])
 

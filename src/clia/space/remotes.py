@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.errors import GitError, NoSuchObject, NotFound, StaleRef
-from clia.space.attribution_notes import ATTRIBUTION_LOCK, merge_notes
+from clia.errors import GitError, InvalidInput, NoSuchObject, NotFound, StaleRef
+from clia.space.attribution.notes import ATTRIBUTION_LOCK, merge_notes
 from clia.space.behaviour_chains import unite as unite_behaviours
 from clia.space.events import PURGED, event_of, read_events, revoked_by, texts_in, unite
 from clia.space.type_registry import OBJECTS_LOCK, TYPES_LOCK
@@ -37,6 +37,8 @@ _LOCKS = {
     names.ATTRIBUTION: ATTRIBUTION_LOCK,
 }
 """Locks of the refs that belong to no agent."""
+_FEW = 100
+AS_BRANCHES, AS_PUBLISHED = "branches", "published"
 
 
 def lock_of(ref: str) -> str:
@@ -167,10 +169,20 @@ def fetch_rules(remote: str) -> list[str]:
 
 
 class RemoteExchange:
-    def __init__(self, core: Core, envelope: Envelope, porcelain: GitPorcelain) -> None:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        porcelain: GitPorcelain,
+        setting: Callable[[str], str | None] = lambda _: None,
+        own_logs: Callable[[], list[str]] = list,
+    ) -> None:
+        """``setting`` reads git's configuration; ``own_logs`` returns the logs that this clone writes."""
+        self._own_logs = own_logs
         self._core = core
         self._envelope = envelope
         self._porcelain = porcelain
+        self._setting = setting
         self._adoption = Adoption(core)
 
     def adopt(self, remote: str, continues: Callable[[str], bool], *, fetch: bool) -> list[Adopted]:
@@ -185,19 +197,27 @@ class RemoteExchange:
         adopted: list[Adopted] = []
         settled: dict[str, str] = {}
         top = f"{names.TRACKING}{remote}/"
-        for kind, target in names.KINDS:
-            for tracked, cid in self._core.refs.under(top + kind):
-                ref = target + tracked.removeprefix(top + kind)
-                if not names.is_shared(ref):
-                    continue
-                outcome = self._adopt(ref, cid, continues)
-                if outcome is not None:
-                    adopted.append(Adopted(ref, outcome, cid))
-                if outcome not in (DIVERGED, REFUSED, UNSOUND):
-                    settled[tracked] = cid
+        for tracked, ref, cid in self._fetched(top):
+            outcome = self._adopt(ref, cid, continues)
+            if outcome is not None and not (ref.startswith(names.LOGS) and outcome in (NEW, AHEAD)):
+                adopted.append(Adopted(ref, outcome, cid))
+            if outcome not in (DIVERGED, REFUSED, UNSOUND):
+                settled[tracked] = cid
         if not self._core.refs.shared:  # a hub's are compared with
             self._porcelain.forget_fetched(settled)
         return [item for item in adopted if item.what != UNSOUND]
+
+    def _fetched(self, top: str) -> list[tuple[str, str, str]]:
+        """The tracking refs below ``top``, each with the ref that it is about and its value; heads come last."""
+        fetched = []
+        for kind, target in names.KINDS:
+            for tracked, cid in self._core.refs.under(top + kind):
+                ref = target + tracked.removeprefix(top + kind)
+                if ref.startswith(names.PUBLISHED):
+                    ref = names.HEADS + ref.removeprefix(names.PUBLISHED)
+                if names.is_shared(ref) or ref.startswith(names.LOGS):
+                    fetched.append((tracked, ref, cid))
+        return sorted(fetched, key=lambda entry: entry[1].startswith(names.HEADS))
 
     def _adopt(self, ref: str, theirs: str, continues: Callable[[str], bool]) -> str | None:
         """Adopt a ref; None if ours already contains it."""
@@ -216,10 +236,13 @@ class RemoteExchange:
             except StaleRef:
                 return DIVERGED  # plain git moved it just now; the next adoption retries
 
-    def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True, federation: bool = False) -> list[Pushed]:
-        """Push agents to a remote: branch, record, events, types, flows and, if requested, traces and session checkpoints.
+    def publish(
+        self, agents: Sequence[str], remote: str, *, traces: bool = True, federation: bool = False, heads: str | None = None
+    ) -> list[Pushed]:
+        """Push agents to a remote: head, record, events, types, flows and, if requested, traces and session checkpoints.
 
-        The notes on the authors of people's lines follow in a second push.
+        Heads are pushed outside of the branches, so that other people's clones do not get a branch for each agent, unless
+        ``heads`` or the setting ``clia.publish`` asks for it. Notes on the authors of people's lines follow in a second push.
 
         ``federation`` adds the space's public keys and its grants to peers. All or nothing; never forced.
         """
@@ -229,13 +252,34 @@ class RemoteExchange:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
         refs = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
-        refs += [names.KEYS, names.CAPABILITIES] if federation else []
-        for name in agents:
-            core.require_known(name)
+        logs = self._own_logs()  # copies of other machines' may be old, and would have the push refused
+        refs += [names.KEYS, *logs] if federation or logs else []
+        refs += [names.CAPABILITIES] if federation else []
+        for name in map(names.check_name, agents):
             refs += [names.head(name), names.archived(name), names.record(name), names.events(name)]
             refs += [names.traces(name), names.sessions(name)] if traces else []
-        pushed = self._porcelain.push(remote, [ref for ref in refs if core.refs.get(ref) is not None])
+        present = self._present(refs)
+        absent = [name for name in agents if present.isdisjoint((names.head(name), names.archived(name)))]
+        for name in absent:
+            core.require_known(name)
+        present |= self._present(refs) if absent else set()  # fetched from other machines
+        named = str if self._heads(heads) == AS_BRANCHES else names.published
+        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named)
         return pushed if any(ref.state == "refused" for ref in pushed) else [*pushed, *self._publish_attribution(remote)]
+
+    def _heads(self, requested: str | None) -> str:
+        """Where the remote keeps heads: as requested, else as configured."""
+        chosen = requested or self._setting("clia.publish") or AS_PUBLISHED
+        if chosen in (AS_BRANCHES, AS_PUBLISHED):
+            return chosen
+        field = "heads" if requested else "the setting clia.publish"
+        raise InvalidInput(f"{field} must be branches or published, not {chosen!r}", code="invalid-heads", fields={"field": field})
+
+    def _present(self, refs: Sequence[str]) -> set[str]:
+        """The refs that exist. Listing them is faster than many single reads."""
+        if len(refs) <= _FEW:
+            return {ref for ref in refs if self._core.refs.get(ref) is not None}
+        return {ref for prefix in ("refs/heads/agents/", "refs/clia/", names.NOTES) for ref, _ in self._core.refs.under(prefix)}
 
     def _publish_attribution(self, remote: str) -> list[Pushed]:
         """Push the notes on the authors of lines, united with those at the remote: every clone writes them."""

@@ -11,7 +11,7 @@ from clia.errors import InvalidInput
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.verbs import ADMIN, VIEWER, verb
+from clia.verbs import ADMIN, VIEWER, for_people, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from typing import Annotated, Any
 
     from clia.api.parameters import Agent, From, Into, Other, Paths, Revision
+    from clia.approvals.evidence import Approval
     from clia.facade.components import Components
     from clia.git.records import FileChange
-    from clia.space.authorship import Authorship, CommitLines
-    from clia.space.blame import RunningTurn
-    from clia.space.merging import LandingEvent, Relinked
+    from clia.identities.journal import JournalResult
+    from clia.space.agent_agendas import AgendaTick
+    from clia.space.attribution.authorship import Authorship, CommitLines
+    from clia.space.attribution.blame import RunningTurn
+    from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
     from clia.space.purging import Purged
+    from clia.space.relinking import Relinked
     from clia.store.interface import Edge
     from clia.values.typed_objects import Briefing, ConsoleTrace, TypedObject
     from clia.verbs import Count
@@ -43,9 +47,14 @@ class TypeService:
         return self._components.registry.types().known()
 
     @verb("POST", "/types", ADMIN, "types", "register_type")
-    def register(self, name: str, parent: str) -> None:
-        """Add a type under an existing parent. A name can be registered once."""
+    def register(self, name: str, parent: str | None) -> None:
+        """Add a type under an existing parent, or a top-level type of objects. A name can be registered once."""
         self._components.registry.register(name, parent)
+
+    @verb("GET", "/type-ids", VIEWER, "types", "type_ids")
+    def ids(self) -> dict[str, str]:
+        """The id of each registered type with a parent, which is the same in every space and in announcements to peers."""
+        return self._components.registry.ids()
 
     @verb("GET", "/types/{name}/is-a/{ancestor}", VIEWER, "types")
     def is_a(self, name: str, ancestor: str) -> bool:
@@ -95,17 +104,43 @@ class AgentService:
         """The record of the agent, by file name: its briefing and the profile it was spawned with."""
         return self._components.agents.record(name)
 
+    @verb("POST", "/agents/{name}/journal-entries", ADMIN, "agents", "add_journal_entry", agent="name")
+    def journal(
+        self,
+        name: Agent,
+        note: Annotated[str, "what happened, in a few sentences"],
+        *,
+        tags: Annotated[Sequence[str], "search tags"] = (),
+        dirs_touched: Annotated[Sequence[str], "directories that the work changed"] = (),
+        signature: Annotated[str, "signature (default: the one of the profile)"] = "auto",
+        key: Annotated[str | None, "idempotency key: a second entry with the same key is not written"] = None,
+    ) -> JournalResult:
+        """Append an entry to the journal of the agent's identity, as a commit on the agent's branch."""
+        from clia.identities.journal import Note  # most verbs write no journal
+
+        return self._components.agent_journals.append(name, Note(note, tags, signature, dirs_touched, key))
+
+    @verb("POST", "/agents/{name}/agenda-ticks", ADMIN, "agents", "finish_agenda_item", moves="name")
+    def finish(
+        self, name: Agent, item: Annotated[str | None, "id of the item (default: the one that the agent was spawned for)"] = None
+    ) -> AgendaTick:
+        """Mark an item of the agenda of the agent's identity as done, as a commit on the agent's branch."""
+        return self._components.agent_agendas.finish(name, item)
+
     @verb("POST", "/agents/{name}/claim", ADMIN, "agents")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def claim(self, name: Agent) -> None:
         """Move an agent of another clone to this one, which works on it from now on."""
         self._components.core.claim(name)
 
     @verb("POST", "/agents/{name}/archive", ADMIN, "agents", moves="name")
+    @for_people("ask a person: clia ask AGENT QUESTION", own=True)
     def archive(self, name: Agent) -> None:
         """Remove an agent from the branch list. Its commits are kept."""
         self._components.agents.archive(name)
 
     @verb("POST", "/agents/{name}/restore", ADMIN, "agents")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def restore(self, name: Agent) -> None:
         """Restore an archived agent."""
         self._components.agents.restore(name)
@@ -155,6 +190,11 @@ class HistoryService:
         """Every landing of the agent, newest first."""
         return self._components.landing.landings(name)
 
+    @verb("GET", "/agents/{name}/approvals", VIEWER, "requests", "approvals")
+    def approvals(self, name: Agent) -> list[Approval]:
+        """People's decisions on guardrails that the agent's work takes away, newest first."""
+        return self._components.approvals.decided(name)
+
     @verb("GET", "/agents/{into}/refused-merges/{from}", VIEWER, "merges")
     def last_refused(self, into: Into, from_: From) -> tuple[str, str] | None:
         """Both heads of the last refused merge of two agents."""
@@ -177,7 +217,7 @@ class RelationService:
         """Every relation, or those of one agent."""
         return self._components.relations.edges(touching)
 
-    @verb("POST", "/relations", ADMIN, "relations", "relate")
+    @verb("POST", "/relations", ADMIN, "relations", "relate", agent="src")
     def add(
         self,
         src: Annotated[str, "the source agent"],
@@ -240,12 +280,12 @@ class RelationService:
 
 
 class TraceService:
-    """Traces: what agents said and did between commits."""
+    """Traces: the words and actions of agents between commits."""
 
     def __init__(self, components: Components) -> None:
         self._components = components
 
-    @verb("POST", "/agents/{name}/trace", ADMIN, "traces", "trace")
+    @verb("POST", "/agents/{name}/trace", ADMIN, "traces", "trace", agent="name")
     def add(
         self,
         name: Agent,
@@ -257,7 +297,7 @@ class TraceService:
         """Append an entry to the agent's trace and return its position. Secrets are redacted first."""
         return self._components.traces.add(name, kind, text, data)
 
-    @verb("POST", "/agents/{name}/keyed-trace", ADMIN, "traces", "trace_once")
+    @verb("POST", "/agents/{name}/keyed-trace", ADMIN, "traces", "trace_once", agent="name")
     def add_once(self, name: Agent, entries: Iterable[Mapping[str, Any]]) -> Count:
         """Append the entries whose ``key`` is new in the agent's trace; return how many."""
         return self._components.traces.add_once(name, entries)
@@ -319,6 +359,7 @@ class TraceService:
         return dict(Counter(str(entry.get("kind")) for entry in [*bound, *self.pending(name)]).most_common())
 
     @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")
+    @for_people("ask a person: clia ask AGENT QUESTION")
     def purge(self, agent: Agent, text: str) -> Purged:
         """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
         components = self._components
@@ -333,13 +374,8 @@ class TraceService:
         return self._components.relinking.relink(None if onto is None else self._components.history.find(onto))
 
     def _searchable(self, agents: Sequence[str]) -> Iterator[tuple[str, TraceHit]]:
-        """Every entry, with the text that a search looks at."""
-        searched = ""
+        """Every entry, with its searchable text."""
+        from clia.space.traces import searchable
 
-        def take(text: str) -> bool:
-            nonlocal searched
-            searched = text
-            return True
-
-        for hit in self._components.traces.search(take, agents):  # a generator: the next entry is read on demand
-            yield searched, hit
+        for hit in self._components.traces.search(lambda _: True, agents):  # a generator: the next trace is read on demand
+            yield searchable(hit.entry), hit

@@ -1,4 +1,4 @@
-"""The epochs of a clone's store, as its repository names them: ``refs/clia/store``.
+"""The epochs of a clone's store, as its repository names them: ``refs/clia-local/store``.
 
 Invariant: each epoch is an event on a chain that only this clone has, so the chain tells when the store was first used, and each
 time that it was rebuilt, restored or accepted as an older copy. The id of an epoch is that of its commit.
@@ -33,7 +33,11 @@ class StoreEpochs(NamedTuple):
         return tip if tip is not None and self._body(tip).get("clone") == self.core.clone else None
 
     def _tip(self) -> str | None:
-        return self.core.refs.get(names.STORE)
+        """Return the newest epoch; an earlier version of clia writes it under the former name."""
+        tip, former = self.core.refs.get(names.STORE), self.core.refs.get(names.FORMER_STORE)
+        if tip is None or former is None:
+            return tip or former
+        return former if self.core.graph.descends(former, tip) else tip
 
     def _body(self, epoch: str) -> Mapping[str, Any]:
         from clia.space.events import event_of  # rare: most commands only compare ids
@@ -53,12 +57,24 @@ class StoreEpochs(NamedTuple):
     def settle(self, epoch: str) -> None:
         """Make an epoch the current one, unless a later one is."""
         while True:
-            tip = self._tip()
+            before, tip = self.core.refs.get(names.STORE), self._tip()
             if tip == epoch or (tip is not None and not self.core.graph.descends(epoch, tip)):
                 return
             with suppress(StaleRef):  # another process did it
-                self.core.refs.move(names.STORE, tip, epoch, "clia: store epoch")
+                self.core.refs.move(names.STORE, before, epoch, "clia: store epoch")
                 return
+
+    def rename(self) -> None:
+        """Rename the ref that an earlier version of clia wrote."""
+        core = self.core
+        former, tip = core.refs.get(names.FORMER_STORE), core.refs.get(names.STORE)
+        if former is None:
+            return
+        if tip is None or core.graph.descends(former, tip):
+            core.refs.move(names.STORE, tip, former, "clia: rename")
+        elif not core.graph.descends(tip, former):
+            return  # another clone's, which a fetch brought
+        core.refs.move(names.FORMER_STORE, former, None, "clia: rename")
 
     def relation(self, epoch: str) -> str:
         """How an epoch relates to the current one."""

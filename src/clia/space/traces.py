@@ -1,7 +1,7 @@
 """Traces: what an agent said and did, bound to its commits.
 
 Invariant: an entry is either pending in the store or in exactly one bound trace. It is redacted before it is stored anywhere.
-Binding a trace never changes a commit's id.
+A commit names the trace that it gets by the digest of its entries; binding never changes a commit's id.
 """
 
 from __future__ import annotations
@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from itertools import takewhile
+from typing import NamedTuple
 
-from clia.errors import InvalidInput, NoSuchObject
+from clia.errors import InvalidInput
+from clia.space.core import UNREADABLE
 from clia.space.model import BoundTrace, TraceChange, TraceHit, agent_commit
 from clia.values import refs as names
-from clia.values.clock import timestamp
-from clia.values.commit_messages import check_text
-from clia.values.typed_objects import ConsoleTrace, as_bytes, parse
+from clia.values.commit_messages import TRACE, check_text
+from clia.values.commit_messages import parse as parse_message
+from clia.values.typed_objects import ConsoleTrace, as_bytes, parse, trace_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from clia.git.records import NoteChange
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit
@@ -30,10 +36,28 @@ if TYPE_CHECKING:
     Chunks = Callable[[str, Sequence[str] | None], tuple[str, int, Sequence[str]]]
 
 ENTRY_MAX = 256 * 1024
+ATTACHED = "trace-attached"
+"""Another trace was attached to a commit that names one."""
 SEEN = "seen/"
 """Prefix of the keys of an agent's entries that are recorded once."""
 _KEY = re.compile(r"[!-~]{1,256}")
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,63}")
+
+
+class PendingTrace(NamedTuple):
+    """The pending entries that belong to the next commit."""
+
+    digest: str | None = None  # of the entries; None: there are none
+    until: int | None = None  # position of the last one; None: of any
+
+    @property
+    def trailers(self) -> list[tuple[str, str | None]]:
+        return [(TRACE, self.digest)]
+
+
+def trace_in(message: str) -> str | None:
+    """The digest of the trace that a commit names."""
+    return next((value for key, value in parse_message(message)[1] if key == TRACE), None)
 
 
 def stream(name: str) -> str:
@@ -60,7 +84,7 @@ class Traces:
         core.own_head(name)
         _check_kind(kind)
         check_text(text, "text", nul=True)
-        at = timestamp(core.clock())
+        at = _time(core)
         key = redaction(name, kind)
         with core.store.writing() as transaction:
             before = transaction.values.get(key)
@@ -112,7 +136,7 @@ class Traces:
     def entry(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A redacted entry that the caller appends together with other changes. ``data`` is small and clean."""
         clean, count, _ = self._redact_chunk(text, None)
-        entry = self._limited(timestamp(self._core.clock()), kind, clean, count)
+        entry = self._limited(_time(self._core), kind, clean, count)
         return entry if data is None else entry | {"data": dict(data)}
 
     def _data(self, data: Mapping[str, Any]) -> Any:
@@ -140,13 +164,37 @@ class Traces:
         with self._core.store.reading() as view:
             return view.streams.read(stream(name))
 
-    def drained(self, name: str, commit: str) -> tuple[str, tuple[str, int]] | None:
-        """The note that binds all pending entries to a commit, and the last position it includes; None if nothing is pending."""
+    def next_trace(self, name: str) -> PendingTrace:
+        """The trace that the next commit gets: the digest that it names, and up to where the pending entries belong to it."""
         waiting = self._waiting(name)
+        digest = trace_digest([pending.body for pending in waiting]) if waiting else None
+        return PendingTrace(digest, waiting[-1].position if waiting else 0)
+
+    def drained(self, name: str, commit: str, until: int | None = None) -> tuple[str, tuple[str, int]] | None:
+        """The note that binds pending entries to a commit, and the last position it includes; None if nothing is pending.
+
+        ``until``: the last position to include; None for all.
+        """
+        waiting = [pending for pending in self._waiting(name) if until is None or pending.position <= until]
         if not waiting:
             return None
         trace = ConsoleTrace(commit, name, tuple(pending.body for pending in waiting))
         return as_bytes(trace.to_object()).decode("utf-8"), (stream(name), waiting[-1].position)
+
+    def forget_bound(self, name: str) -> int:
+        """Remove the pending entries that a trace has already, and return their number: an older copy of a store has them again.
+
+        Entries are bound in order, so this ends at the first one that is in no trace.
+        """
+        with self._envelope.at_work(name):
+            waiting = self._waiting(name)
+            traces = map(self.read, self._core.notes.all(names.traces(name)).values()) if waiting else ()
+            bound = [entry for trace in traces if trace for entry in trace.entries]
+            bound_already = list(takewhile(lambda pending: pending.body in bound, waiting))
+            if bound_already:
+                with self._core.store.writing() as transaction:
+                    transaction.streams.forget(stream(name), bound_already[-1].position)
+        return len(bound_already)
 
     def attach(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, agent: str | None = None) -> str:
         """Bind a trace to any commit, in the notes of its agent; returns the trace's id."""
@@ -164,15 +212,32 @@ class Traces:
         data = as_bytes(trace.to_object())
         with self._envelope.at_work(owner):
             blob = core.objects.write_blob(data)
+            self._record_attachment(trace, core.notes.get(names.traces(owner), target.cid))
             core.notes.bind(names.traces(owner), target.cid, blob, core.person_stamp(), f"attach: trace of {target.cid}\n")
         return blob
+
+    def _record_attachment(self, trace: ConsoleTrace, before: str | None) -> None:
+        """Record that a trace takes the place of the one that its commit names."""
+        core = self._core
+        named = trace_in(core.objects.commit(trace.commit).message)
+        if named is None:
+            return
+        former = None if before is None else self.read(before)
+        digests = [named if former is None else trace_digest(former.entries), trace_digest(trace.entries)]
+        if digests[0] != digests[1]:
+            from clia.space.events import append_event  # rare
+            from clia.trust.traces import TOMBSTONES
+
+            body = {"event": ATTACHED, TOMBSTONES: [[trace.commit, *digests]]}
+            subject = f"attach: trace of {trace.commit}"
+            append_event(core, names.events(trace.agent), core.person_stamp(), body, subject)
 
     def _cleaned(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
             raise _invalid("text", "must be an object with a 'text'")
         core = self._core
         clean_entry = dict(core.clean.value({key: value for key, value in entry.items() if key != "text"}))
-        at = clean_entry.setdefault("at", timestamp(core.clock()))
+        at = clean_entry.setdefault("at", _time(core))
         kind = clean_entry.setdefault("kind", "console")
         before = clean_entry.get("redacted", 0)
         _check_kind(kind)
@@ -188,7 +253,7 @@ class Traces:
         return self._bound(self._core.read(commit))[1]
 
     def cids_for(self, commits: Iterable[AgentCommit]) -> dict[str, str]:
-        """The trace of each of the commits that has one."""
+        """The trace of each of the commits that has one. Notes that cannot be read count as none."""
         by_owner: dict[str | None, list[AgentCommit]] = {}
         for commit in commits:
             owner = commit.agent or commit.landed
@@ -197,8 +262,8 @@ class Traces:
         for owner, owned in by_owner.items():
             refs = [names.traces(owner)] if owner is not None else [ref for ref, _ in self._core.refs.under(names.TRACES)]
             for ref in refs:
-                bound = self._core.notes.among(ref, [commit.cid for commit in owned if commit.cid not in traces])
-                traces |= bound
+                with suppress(*UNREADABLE):
+                    traces |= self._core.notes.among(ref, [commit.cid for commit in owned if commit.cid not in traces])
         if self._core.refs.under(names.PEERS, limit=1):
             peers = ((commit, next(self._of_peers(commit), None)) for owned in by_owner.values() for commit in owned)
             traces |= {
@@ -209,11 +274,12 @@ class Traces:
         return traces
 
     def _bound(self, commit: AgentCommit) -> tuple[str, str | None]:
-        """The notes ref and the id of a commit's trace."""
+        """The notes ref and the id of a commit's trace. Other agents' notes that cannot be read are skipped."""
         for ref in self._refs(commit):
-            cid = self._core.notes.get(ref, commit.cid)
-            if cid is not None:
-                return ref, cid
+            with suppress(*(() if ref == names.traces(commit.agent or "") else UNREADABLE)):
+                cid = self._core.notes.get(ref, commit.cid)
+                if cid is not None:
+                    return ref, cid
         return "", None
 
     def _refs(self, commit: AgentCommit) -> Iterator[str]:
@@ -226,7 +292,7 @@ class Traces:
         yield from self._of_peers(commit)
 
     def _of_peers(self, commit: AgentCommit) -> Iterator[str]:
-        """The notes of peers' agents about a commit, unless it is a commit of an agent of ours."""
+        """The notes of peers' agents about a commit, unless it is a commit of an agent of this space."""
         core, name = self._core, commit.agent or ""
         for ref, _ in core.refs.under(names.PEERS) if names.is_name(name) else ():
             notes = names.remote(ref.removeprefix(names.PEERS), f"notes/trace/{name}")
@@ -261,6 +327,7 @@ class Traces:
 
     def read(self, cid: str) -> ConsoleTrace | None:
         """The trace in a note; None for a note of another program."""
+        self._core.objects.require([cid])
         note = parse(self._core.objects.blob(cid))
         if note is None or note["type"] != "console-trace":
             return None
@@ -276,10 +343,10 @@ class Traces:
         return ConsoleTrace(commit, trace.agent, entries)
 
     def owner(self, cid: str | None) -> str | None:
-        """The agent that a trace belongs to; None if a partial clone lacks the trace."""
+        """The agent that a trace belongs to; None if it cannot be read, as in a partial clone."""
         try:
             trace = None if cid is None else self.read(cid)
-        except NoSuchObject:
+        except UNREADABLE:
             return None
         return None if trace is None else trace.agent
 
@@ -295,24 +362,74 @@ class Traces:
     def history(self, commit: str) -> list[TraceChange]:
         """Every binding that a commit's trace had, newest first."""
         target = self._core.read(commit)
-        changes = (change for ref in self._refs(target) for change in self._core.notes.history(ref, target.cid))
+        changes: list[NoteChange] = []
+        for ref in self._refs(target):
+            with suppress(*(() if ref == names.traces(target.agent or "") else UNREADABLE)):
+                changes += self._core.notes.history(ref, target.cid)
         return [TraceChange(change.commit, change.blob, change.by, change.message.strip()) for change in changes]
 
     def search(self, matches: Callable[[str], bool], agents: Sequence[str]) -> Iterator[TraceHit]:
-        """The entries whose text matches, bound or pending."""
+        """The entries whose text matches, bound or pending. Of several agents, traces that cannot be read are skipped.
+
+        A rewritten commit has a copy of the trace of its former one. Such entries are hits once, on the agent's branch.
+        """
+        skipped = UNREADABLE if len(agents) > 1 else ()
         for name in agents:
-            for commit, cid in sorted(self._core.notes.all(names.traces(name)).items()):
-                trace = self.read(cid)
-                yield from _hits(name, commit, trace.entries if trace else (), matches)
+            notes: dict[str, str] = {}
+            with suppress(*skipped):
+                notes = self._core.notes.all(names.traces(name))
+            all_hits = (self._hits(name, commit, cid, matches, skipped) for commit, cid in sorted(notes.items()))
+            yield from self._distinct(name, filter(None, all_hits))
             yield from _hits(name, None, [pending.body for pending in self._waiting(name)], matches)
+
+    def _hits(
+        self, name: str, commit: str, cid: str, matches: Callable[[str], bool], skipped: tuple[type[BaseException], ...]
+    ) -> _TraceHits | None:
+        with suppress(*skipped):
+            trace = self.read(cid)
+            hits = list(_hits(name, commit, trace.entries if trace else (), matches))
+            if trace is not None and hits:
+                return _TraceHits(sha256(json.dumps(trace.entries, sort_keys=True).encode()).digest(), commit, hits)
+        return None
+
+    def _distinct(self, name: str, traces: Iterable[_TraceHits]) -> Iterator[TraceHit]:
+        """The hits in traces without those of former commits that a trace on the branch repeats."""
+        contents, former = set[bytes](), list[_TraceHits]()
+        for trace in traces:
+            if self._is_on_branch(name, trace.commit):
+                contents.add(trace.content)
+                yield from trace.hits
+            else:
+                former.append(trace)
+        for trace in former:
+            if trace.content not in contents:
+                contents.add(trace.content)
+                yield from trace.hits
+
+    def _is_on_branch(self, name: str, commit: str) -> bool:
+        with suppress(*UNREADABLE):
+            head = self._core.refs.get(names.head(name)) or self._core.refs.get(names.archived(name))
+            return head is not None and self._core.contains(head, commit)
+        return False
+
+
+class _TraceHits(NamedTuple):
+    """The entries of one trace that match."""
+
+    content: bytes  # digest of all entries
+    commit: str
+    hits: list[TraceHit]
 
 
 def _hits(name: str, commit: str | None, entries: Sequence[Any], matches: Callable[[str], bool]) -> Iterator[TraceHit]:
     for position, entry in enumerate(entries):
-        if isinstance(entry, dict):
-            data = json.dumps(entry.get("data") or "", ensure_ascii=False)
-            if matches(f"{entry.get('text', '')}{data}"):
-                yield TraceHit(name, commit, position, entry)
+        if isinstance(entry, dict) and matches(searchable(entry)):
+            yield TraceHit(name, commit, position, entry)
+
+
+def searchable(entry: Mapping[str, Any]) -> str:
+    """The text of an entry that a search looks at."""
+    return f"{entry.get('text', '')}{json.dumps(entry.get('data') or '', ensure_ascii=False)}"
 
 
 def _check_kind(kind: object) -> None:
@@ -331,3 +448,9 @@ def _listed(entries: object) -> tuple[Any, ...]:
     if isinstance(entries, (str, bytes, dict)) or not isinstance(entries, Iterable):
         raise _invalid("entries", "must be in a list")
     return tuple(entries)
+
+
+def _time(core: Core) -> str:
+    from clia.values.clock import timestamp  # a commit without new entries needs no time of its own
+
+    return timestamp(core.clock())

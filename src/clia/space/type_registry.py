@@ -11,11 +11,11 @@ from clia.git.records import FILE, TreeEntry
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import as_bytes, as_object
-from clia.values.types import AGENT_COMMIT, RESERVED, Types
+from clia.values.types import BUILT_IN, RESERVED, Types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from clia.space.core import Core
@@ -26,9 +26,11 @@ TYPES_LOCK, OBJECTS_LOCK = "@types", "@objects"
 
 
 class Registry:
-    def __init__(self, core: Core, envelope: Envelope) -> None:
+    def __init__(self, core: Core, envelope: Envelope, federated_id: Callable[[str, str], str]) -> None:
+        """``federated_id``: the id of a type by its name and parent, which is the same in every space."""
         self._core = core
         self._envelope = envelope
+        self._federated_id = federated_id
         self._read: tuple[str | None, Types] = (None, Types())
 
     def types(self) -> Types:
@@ -39,19 +41,27 @@ class Registry:
 
             bodies = [event.body for event in read_events(self._core, tip) if event.body.get("event") == "type"]
             pairs = [(body.get("name"), body.get("parent")) for body in bodies]
-            self._read = (tip, Types((name, parent) for name, parent in pairs if isinstance(name, str) and isinstance(parent, str)))
+            sound = ((name, parent) for name, parent in pairs if isinstance(name, str) and isinstance(parent, str | None))
+            self._read = (tip, Types(sound))
         return self._read[1]
 
     def check_kind(self, kind: str) -> None:
         """Raise ``UnknownKind`` unless ``commit`` accepts this kind."""
         self._core.sought(lambda: self.types().check_commit_kind(kind), UnknownKind)
 
-    def register(self, name: str, parent: str) -> None:
+    def ids(self) -> dict[str, str]:
+        """The id of each registered type with a parent, sorted by name. Top-level types belong to one space."""
+        types = self.types().known().items()
+        return {name: self._federated_id(name, parent) for name, parent in types if parent is not None and name not in BUILT_IN}
+
+    def register(self, name: str, parent: str | None) -> None:
         core = self._core
         core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
             core.sought(lambda: self.types().check_new(name, parent), NotFound)
-            self._append({"event": "type", "name": name, "parent": parent}, f"type: {name} is a {parent}")
+            body: dict[str, Any] = {"event": "type", "name": name, "parent": parent}
+            body |= {} if parent is None else {"cid": self._federated_id(name, parent)}
+            self._append(body, f"type: {name}" if parent is None else f"type: {name} is a {parent}")
 
     def _append(self, body: Mapping[str, Any], message: str) -> None:
         from clia.space.events import append_event
@@ -73,7 +83,7 @@ class Registry:
                     )
                 return False
             self.types().check_new(name, parent)
-            if any(self.types().is_a(parent, kind) for kind in RESERVED - {AGENT_COMMIT}):
+            if any(self.types().is_a(parent, kind) for kind in RESERVED):
                 message = f"the type {name} would be a kind of {parent}, whose commits are created by their own verb"
                 raise InvalidInput(message, code="reserved-kind", fields={"type": name, "parent": parent})
             body = {"event": "type", "name": name, "parent": parent, "cid": cid, "from": origin}

@@ -1,19 +1,23 @@
 """``verify``: check that what was recorded is complete and consistent.
 
 Invariant: it changes nothing but the index, which catches up with git first. Every finding names the ref or object it is about;
-what a shallow or partial clone cannot see is reported as unseen, not as damage.
+objects that a shallow or partial clone lacks are reported as unseen, not as damage.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import FileError, GitError, NoSuchObject
+from clia.git.records import FOLDER, SUBMODULE
 from clia.space.behaviour_chains import VERSIONS, read_behaviour, read_state
+from clia.space.core import UNREADABLE
 from clia.space.events import event_of
 from clia.space.lost_moves import MISSING as REF_MISSING
 from clia.space.lost_moves import LostMove
+from clia.space.model import COUNTING, question_of
 from clia.space.relations import retracted, stated
 from clia.values import refs as names
 from clia.values.typed_objects import parse
@@ -22,6 +26,7 @@ from clia.values.types import AGENT_COMMIT, DECISION, SPAWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
     from typing import Any
 
     from clia.errors import CliaError
@@ -35,6 +40,11 @@ if TYPE_CHECKING:
     from clia.verbs import Count
 
     Say = Callable[[str], None]
+    Question = tuple[str | None, str]
+
+
+_STATE = f"state which one counts in a commit of the agent (--meta {COUNTING}=COMMIT)"
+_OBJECT_ID = re.compile(r"\b[0-9a-f]{40}\b")
 
 
 class Finding(NamedTuple):
@@ -98,8 +108,10 @@ class Checks:
         say("reflogs")
         check.attempt(None, self._check_moves, check)
         say("git fsck")
-        for complaint in self._porcelain.check():
+        complaints = self._porcelain.check()
+        for complaint in complaints:
             check.found("git-fsck", complaint)
+        check.name_owners(complaints)
         findings, unseen = tuple(sorted(set(check.findings), key=str)), tuple(sorted(check.unseen))
         return Report(findings, check.agents, len(check.commits), check.traces, check.edges, unseen)
 
@@ -118,7 +130,7 @@ class Checks:
             check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
 
     def _check_moves(self, check: _Check) -> None:
-        """Compare the refs with what they were."""
+        """Compare the refs with their former values."""
         for loss in self._lost_moves.find():
             if not isinstance(loss, LostMove):
                 check.failed(loss.ref, loss.error)
@@ -136,11 +148,11 @@ class Checks:
         for cid in self._porcelain.dangling_commits():
             with suppress(NoSuchObject, GitError):  # damaged
                 dangling.append(core.read(cid))
-        for record, known in check.branchless.items():
+        for record, known_head in check.branchless.items():
             name = record.removeprefix(names.RECORDS)
             tips = [commit.cid for commit in dangling if commit.agent == name]
-            tips = [cid for cid in tips if known is None or core.contains(cid, known)]
-            newest = max(tips, key=lambda cid: sum(1 for _ in core.own_commits(name, cid)), default=known)
+            tips = [cid for cid in tips if known_head is None or core.contains(cid, known_head)]
+            newest = max(tips, key=lambda cid: sum(1 for _ in core.own_commits(name, cid)), default=known_head)
             message = f"agent {name!r} has a record but no branch; restore it: git branch agents/{name} {newest or 'COMMIT'}"
             check.found("no-branch", message, record, newest)
 
@@ -159,6 +171,7 @@ class _Check:
         self.unseen: set[str] = set()
         self.findings: list[Finding] = []
         self.commits: set[str] = set()
+        self.trees: dict[str, dict[str, None]] = {}  # of each agent's own commits
         self.agents = self.traces = self.edges = 0
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
@@ -195,7 +208,7 @@ class _Check:
         """Run one check; a missing or damaged object is reported, and ends only this check."""
         try:
             look(*arguments)
-        except (NoSuchObject, GitError) as err:
+        except UNREADABLE as err:
             self.failed(ref, err)
 
     def failed(self, ref: str | None, err: CliaError) -> None:
@@ -205,10 +218,54 @@ class _Check:
         else:
             self.found(err.code, err.message, ref, err.fields.get("cid"))
 
+    def name_owners(self, complaints: Iterable[str]) -> None:
+        """Report whose files are missing or damaged, if git complains: it names neither each object nor its owner."""
+        damaged = {cid for complaint in complaints for cid in _OBJECT_ID.findall(complaint) if not self._is_readable(cid)}
+        sound = set[str]()
+        for name, trees in self.trees.items() if damaged and self._whole else ():
+            cid = next((cid for tree in trees if (cid := self._damage_in(tree, damaged, sound)) is not None), None)
+            if cid is not None:
+                self.found("damaged-file", f"a file or folder of agent {name!r} cannot be read: {cid}", names.head(name), cid)
+
+    def _is_readable(self, cid: str) -> bool:
+        try:
+            return self._core.objects.kind(cid) is not None
+        except GitError:
+            return False
+
+    def _damage_in(self, top: str, damaged: AbstractSet[str], sound: set[str]) -> str | None:
+        """A damaged object in a tree; the objects of a tree without one are added to ``sound``."""
+        queue, visited = [top], set[str]()
+        while queue:
+            tree = queue.pop()
+            if tree in damaged:
+                return tree
+            if tree in sound or tree in visited:
+                continue
+            visited.add(tree)
+            try:
+                entries = [entry for _, entry in self._core.objects.listing(tree) if entry.mode != SUBMODULE]
+            except UNREADABLE:
+                return tree
+            queue += [entry.cid for entry in entries if entry.mode == FOLDER]
+            files = {entry.cid for entry in entries if entry.mode != FOLDER} - sound - visited
+            broken = next((cid for cid in sorted(files) if cid in damaged or not self._is_readable(cid)), None)
+            if broken is not None:
+                return broken
+            visited |= files
+        sound |= visited
+        return None
+
     def _history(self, name: str, head: str) -> None:
         genesis = None
+        decisions: dict[Question, AgentCommit] = {}
+        counting: set[str] = set()
         for commit in self._core.own_commits(name, head):
+            counting.add(str(commit.meta.get(COUNTING)))
+            if commit.kind == DECISION and commit.request is not None:
+                self._decided_once(name, commit, decisions, counting)
             self.commits.add(commit.cid)
+            self.trees.setdefault(name, {})[commit.tree] = None
             self._commit(name, commit)
             genesis = commit if commit.kind == SPAWN else genesis
         if genesis is None:
@@ -229,6 +286,20 @@ class _Check:
                 self._missing("not-a-merge", f"{commit.cid} is a session-merge without two parents", ref, commit.cid)
         elif commit.kind == DECISION:
             self._decision(ref, commit)
+
+    def _decided_once(
+        self, name: str, first: AgentCommit, decisions: dict[Question, AgentCommit], counting: AbstractSet[str]
+    ) -> None:
+        """A request has one decision, or a later commit states which of two counts.
+
+        ``decisions``: the later ones. ``counting``: what later commits state.
+        """
+        second = decisions.get(question_of(first))
+        decisions[question_of(first)] = first
+        if second is not None and not {first.cid, second.cid} & counting:
+            both = " and ".join(f"{commit.cid} ({commit.value}, by {commit.by})" for commit in (first, second))
+            message = f"request {first.request} of {name!r} was decided twice: {both}; {_STATE}"
+            self.found("decided-twice", message, names.head(name), second.cid)
 
     def _decision(self, ref: str, commit: AgentCommit) -> None:
         """A decision names what it answers and changes no file."""

@@ -1,8 +1,8 @@
 """Clone ids.
 
-Invariant: an id is created once per clone, and machines that share a store have different ids. A clone that was copied with
-all its files (a machine image, say) has the id of its original; it gets a new one if it shares a store. Without a shared
-store the id stays, because what the clone keeps on a server is found by it.
+Invariant: an id is created once per clone, and machines that share a store have different ids. A clone that was copied with all its
+files (a machine image, say) has the id of its original; it gets a new one if it shares a store. Without a shared store the id
+stays, because the clone's data on a server is stored under it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def clone_id(common_dir: str) -> str:
         with suppress(AlreadyExists):  # created by another process
             files.create(path, clone.encode("ascii"))
             files.replace(f"{path}-place", f"{clone} {_inode(common_dir)}".encode("ascii"))
+            for file in (path, f"{path}-place"):
+                private_files.adjust(file)
         content = files.read(path, _MAX_BYTES)
     return (content or b"").decode("ascii")
 

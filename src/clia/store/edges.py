@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def standing(columns: str, where: str, tables: str = "clia_edges e") -> str:
     """Return a query of the live edges."""
     # OFFSET forces a look-up per edge; without statistics PostgreSQL would read all retractions.
-    kept = "NOT EXISTS (SELECT 1 FROM clia_retractions r WHERE r.space = e.space AND r.origin = e.origin LIMIT 1 OFFSET 0)"
-    return f"SELECT {columns} FROM {tables} WHERE e.space = ? AND {where} AND {kept}"  # noqa: S608 (constants)
+    not_retracted = "NOT EXISTS (SELECT 1 FROM clia_retractions r WHERE r.space = e.space AND r.origin = e.origin LIMIT 1 OFFSET 0)"
+    return f"SELECT {columns} FROM {tables} WHERE e.space = ? AND {where} AND {not_retracted}"  # noqa: S608 (constants)
 
 
 def reachable(step: str) -> str:

@@ -1,11 +1,11 @@
-"""Epochs of a store: a lost store, and an older copy of one, are noticed before anything is written.
+"""Epochs of a store: how clia notices a lost store, or an older copy of one, before it writes anything.
 
-The repository names the *epoch* of the store that belongs to it, and the store has a row with the same id. The version of that row
-counts the transactions that changed live state; a small file beside the store, the *mark*, has the last count that was
-acknowledged. A store without the row is lost, one with a lower count is an older copy, and one with another id is another store.
+The repository names the *epoch* of its store, and the store has a row with the same id. The version of that row counts the
+transactions that changed live state; a small file beside the store, the *mark*, has the last count that was acknowledged. A store
+without the row is lost, one with a lower count is an older copy, and one with another id is another store.
 
 Invariant: a transaction that changes live state checks and advances the row before it commits, and advances the mark before it is
-acknowledged. The epoch begins with the first such transaction: a store without an epoch has nothing that git does not have.
+acknowledged. The epoch begins with the first such transaction: a store without an epoch contains nothing that is missing in git.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RepositoryEpochs(Protocol):
 
 
 class StoreMark(NamedTuple):
-    """The file with the last acknowledged count. Losing it is harmless: then only git shows that a store is older."""
+    """The file with the last acknowledged count. Losing it is harmless: an older store is then recognised by git alone."""
 
     path: str
 
@@ -116,7 +116,8 @@ class StoreGuard:
             self._problem = err
 
     def problem(self) -> StoreError | None:
-        """Why the store must not be used; None if it is the right one. A known problem is looked at again: it may be solved."""
+        """Why the store must not be used; None if it is the right one. A known problem is checked again, because it may be
+        solved."""
         if self._problem is not None:
             self.look(self.read_mark(), self._store.epoch_row())
         return self._problem
@@ -149,7 +150,8 @@ class StoreGuard:
         self._problem = None
 
     def admit(self, connection: GuardedConnection, *, live: bool) -> Callable[[], None] | None:
-        """Check the store at the end of a transaction; return what to do after its commit. ``live``: it changes live state."""
+        """Check the store at the end of a transaction; return a function to call after its commit. ``live``: it changes live
+        state."""
         if self._repairing:
             return None
         row = connection.advance(EPOCH)

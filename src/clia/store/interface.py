@@ -40,11 +40,13 @@ EPOCH = "epoch/"
 """The key of the row that says which repository the store belongs to (``epochs``)."""
 FOREIGN = "foreign/"
 INTENT = "intent/"
+KNOWN = "known/"
+"""Of each agent: the head and the events up to which store and git are known to agree about its sessions."""
 DERIVED = (
     *(key for key in CLONE_KEYS if key != FOREIGN),
     *(FEED, "arrival/", "claim/", "federation/refused/", "fleet/", "forge/secret", "queue/"),
 )
-"""Prefixes of names that are not live state: derived from git, written again by live processes, or of no use without the rest."""
+"""Prefixes of names that are not live state: derived from git, written again by live processes, or useless without live state."""
 
 
 class StreamEntry(NamedTuple):
@@ -79,7 +81,7 @@ class GrantFact(NamedTuple):
 
 
 class GateFacts(NamedTuple):
-    """Everything the gate decides by."""
+    """The facts on which the gate decides."""
 
     grants: tuple[GrantFact, ...] = ()
     trusted: tuple[str, ...] = ()  # space ids
@@ -135,7 +137,7 @@ class Claim(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What the queue knows of a task that was attempted."""
+    """The queue's record of a task that was attempted."""
 
     task: Task  # the task
     attempts: Count  # so far

@@ -1,12 +1,12 @@
 """Moving live state into a shared PostgreSQL store: from one clone's key (``merge_clone_state``) or from an SQLite file
 (``import_store``), each in one transaction.
 
-Invariant: a name that both sides hold is a refusal, and nothing is changed. Only history and what can be recreated gives way:
-the feed and its read positions, answers kept for repeated requests, the log of refusals, the secret that signs logins.
+Invariant: a name that both sides hold is a refusal, and nothing is changed. Only history and data that can be recreated are
+replaced: the feed and its read positions, answers kept for repeated requests, the log of refusals, the secret that signs logins.
 Positions and versions are never reused.
 
-Each merge of a clone's state is counted, in a row outside of every space (the *era*). A store opened on that state checks the
-count and stops working when it changes: otherwise a program that was started before the hub was set would write where no other
+Each merge of a clone's state is counted, in a row outside of every space (the *era*). A store opened on that state checks the count
+and stops working when it changes: otherwise a program that was started before the hub was set would write to a place that no other
 program reads. An imported store is a copy until the source is closed for good; an unused copy is replaced by the next import,
 because the process that made it died and work continued at the source.
 """
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, LiteralString
 
+    from clia.store.export import StoreExport
     from clia.store.sql_store import GuardedConnection, StoreKeys
-    from clia.store.sqlite_store import SqliteExport
 
 _MAX_LISTED = 20
 _AFTER_ALL = "\U0010ffff" * (NAME_BYTES // 4 + 1)  # longer than any name, so it sorts after every name with the same prefix
@@ -33,7 +33,7 @@ _AFTER_ALL = "\U0010ffff" * (NAME_BYTES // 4 + 1)  # longer than any name, so it
 _GAPS = tuple(zip(("", *(key + _AFTER_ALL for key in sorted(CLONE_KEYS))), (*sorted(CLONE_KEYS), _AFTER_ALL), strict=True))
 _FEED_NAMES = (FEED, "hook/")  # positions are meaningless in another feed
 _PROCESS_NAMES = ("fleet/",)  # live processes write them again
-_REPLACEABLE = ("federation/refused/", "forge/secret", "once/")
+_REPLACEABLE = ("federation/refused/", "forge/secret", "once/", "known/")
 
 _TABLES = {"clia_values": "key", "clia_streams": "stream", "clia_entries": "stream"}
 _IN_BOTH = (
@@ -179,8 +179,10 @@ def copy_mark(keys: StoreKeys) -> str:
     return f"arrival/{keys.own}"
 
 
-def import_store(connection: GuardedConnection, export: SqliteExport, keys: StoreKeys) -> None:
+def import_store(connection: GuardedConnection, export: StoreExport, keys: StoreKeys) -> None:
     """Import the rows of another store. The caller holds the lock of the space."""
+    from clia.store.export import write_rows  # once in the life of a store
+
     alone = keys.own == keys.shared
     if alone:  # replace an unused copy
         rows = connection.fetch(_GET, keys.shared, copy_mark(keys))
@@ -188,7 +190,7 @@ def import_store(connection: GuardedConnection, export: SqliteExport, keys: Stor
             for sql in _DROP_SPACE:
                 connection.write(sql, keys.shared)
     staging = f"{keys.own}/passage"
-    clone_keys = _write_rows(connection, export, staging)
+    clone_keys = write_rows(connection, export, staging)
     connection.write(_MOVE_CLONE_KEYS, keys.own, staging, clone_keys, keys.own)
     connection.write(_DROP_EQUAL, staging, keys.shared)
     for (stream,) in connection.fetch(_EQUAL_STREAMS, staging, keys.shared):
@@ -202,18 +204,6 @@ def import_store(connection: GuardedConnection, export: SqliteExport, keys: Stor
         connection.write(sql, staging)
     if alone:
         connection.write(_PUT, keys.shared, copy_mark(keys), f'"{_digest(connection, keys)}"')
-
-
-def _write_rows(connection: GuardedConnection, export: SqliteExport, staging: str) -> list[str]:
-    """Write all rows under a staging key; return the values that are a clone's own."""
-    clone_keys: list[str] = []
-    for batch in export.values():
-        connection.write_many("INSERT INTO clia_values VALUES (?, ?, ?, ?)", [(staging, *row) for row in batch])
-        clone_keys += [row[0] for row in batch if row[0].startswith(CLONE_KEYS)]
-    connection.write_many("INSERT INTO clia_streams VALUES (?, ?, ?)", [(staging, *row) for row in export.streams()])
-    for batch in export.entries():
-        connection.write_many("INSERT INTO clia_entries VALUES (?, ?, ?, ?)", [(staging, *row) for row in batch])
-    return clone_keys
 
 
 def _digest(connection: GuardedConnection, keys: StoreKeys) -> str:

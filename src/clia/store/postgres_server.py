@@ -1,4 +1,4 @@
-"""What all users of a PostgreSQL server share: the driver, connections, error translation and lock numbers.
+"""The common parts of all users of a PostgreSQL server: the driver, connections, error translation and lock numbers.
 
 Invariant: an error is one line and never contains a password.
 """
@@ -111,7 +111,7 @@ def modules() -> tuple[Any, Any]:
         import psycopg  # an extra, and 430 ms at start-up
         import psycopg_pool
     except ImportError:
-        hints = ["pip install 'clia[postgres]'"]
+        hints = ["pip install 'clia-agents[postgres]'"]
         raise StoreError("a PostgreSQL store requires psycopg", code="store-extra-missing", hints=hints) from None
     return psycopg, psycopg_pool
 

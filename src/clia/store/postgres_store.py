@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     import psycopg
     import psycopg_pool
 
+    from clia.store.export import StoreExport
     from clia.store.interface import Store
     from clia.store.sql_store import Connection
-    from clia.store.sqlite_store import SqliteExport
     from clia.values.clock import Clock
 
 _CONNECTIONS = 16
@@ -164,7 +164,7 @@ class PostgresStore(SqlStore):
             connection.fetch("SELECT pg_advisory_xact_lock(?)", lock_number(old))  # other processes may write to the old key
             return migration.merge_and_start_era(connection, old, self._space)
 
-    def import_store(self, export: SqliteExport) -> None:
+    def import_store(self, export: StoreExport) -> None:
         """Import another store in one transaction; equal rows may exist already.
 
         ``Conflict`` (state-in-the-way) if a name exists with another value; nothing is changed then.

@@ -1,7 +1,10 @@
-"""Private files: what clia keeps beside a repository is for its owner only.
+"""Private files: clia's files beside a repository are readable by their owner only, unless the repository is shared.
 
 Files are created with mode 0600 and directories with 0700, whatever the umask. What an earlier version created with more
-permissions is tightened when its owner opens the space. Permissions are never added.
+permissions is tightened when its owner opens the space.
+
+In a repository with ``core.sharedRepository``, the directory of clia's files has the set-group-id bit and gives the group access.
+New files and directories get the access of the directory that they are in, whatever the umask.
 
 Locks are held on such files with ``flock``: the kernel releases a lock when its holder dies, also by SIGKILL. The files stay and
 mean nothing.
@@ -27,7 +30,9 @@ NOTICE_SECONDS = 5.0
 LOCK_SECONDS = 300
 """The default limit of a wait for an agent; verbs take seconds."""
 _OTHERS = 0o077
+_READ_WRITE = 0o066
 _WORKTREES = "work"  # modes of checked-out files belong to git; their directory is private
+_NEVER_SHARED = ("keys", _WORKTREES)
 
 
 def make_directory(path: str) -> None:
@@ -39,20 +44,23 @@ def make_directory(path: str) -> None:
     for directory in reversed(missing):
         with suppress(FileExistsError):  # created by another process
             os.mkdir(directory, DIRECTORY_MODE)
+            adjust(directory)
 
 
 def open_file(path: str, flags: int) -> int:
     """Open a file, created private; usable as the ``opener`` of ``open``."""
-    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    handle = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+    if flags & os.O_CREAT:
+        adjust(path)
+    return handle
 
 
 def open_lock(path: str) -> int:
     """Open a lock file, created if missing, together with its directory."""
-    try:
-        return open_file(path, os.O_RDWR | os.O_CREAT)
-    except FileNotFoundError:
-        make_directory(os.path.dirname(path))
-        return open_file(path, os.O_RDWR | os.O_CREAT)
+    with suppress(FileNotFoundError):
+        return open_file(path, os.O_RDWR)  # most exist: their access was adjusted when they were created
+    make_directory(os.path.dirname(path))
+    return open_file(path, os.O_RDWR | os.O_CREAT)
 
 
 def release_lock(handle: int) -> None:
@@ -68,14 +76,36 @@ def make_file(path: str) -> None:
 
     Closing a handle on an SQLite file would drop the locks that this process holds on it.
     """
-    try:
+    with suppress(FileExistsError):
         os.mknod(path, FILE_MODE | stat.S_IFREG)
-    except FileExistsError:
-        tighten(path)
+    adjust(path)
+
+
+def adjust(path: str) -> None:
+    """Give a file or directory of clia the access that its directory gives others: none, unless that is shared."""
+    with suppress(OSError):
+        parent = os.stat(os.path.dirname(path) or ".").st_mode
+        access = parent & _READ_WRITE if parent & stat.S_ISGID else 0
+        status = os.lstat(path)
+        mode = stat.S_IMODE(status.st_mode) & ~_OTHERS | access
+        if stat.S_ISDIR(status.st_mode):
+            mode |= (access & 0o044) >> 2 | (stat.S_ISGID if access else 0)
+        if mode != stat.S_IMODE(status.st_mode) and status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode):
+            os.chmod(path, mode)
+
+
+def share_tree(directory: str, apply: Callable[[str], None]) -> None:
+    """Share a directory and everything in it, except private keys; ``apply`` sets the permissions of one path."""
+    apply(directory)
+    for parent, directories, files in os.walk(directory):
+        if parent == directory:
+            directories[:] = [name for name in directories if name not in _NEVER_SHARED]
+        for name in (*directories, *files):
+            apply(os.path.join(parent, name))
 
 
 def tighten(path: str) -> None:
-    """Remove the permissions of others from a file or directory of ours; no effect on anything else."""
+    """Remove the permissions of others from a file or directory of clia; no effect on anything else."""
     with suppress(OSError):
         status = os.lstat(path)
         if status.st_uid == os.geteuid() and status.st_mode & _OTHERS and not stat.S_ISLNK(status.st_mode):
@@ -213,7 +243,7 @@ def describe_holders(pids: list[int] | None) -> tuple[str, dict[str, int]]:
 
 
 def record_lockers(path: str) -> list[int] | None:
-    """Return the processes with POSIX locks on a file, such as SQLite's; None if that cannot be found out."""
+    """Return the processes with POSIX locks on a file, such as SQLite's; None if the system does not report them."""
     try:
         return _lockers(os.stat(path).st_ino, "POSIX")
     except OSError:
@@ -230,7 +260,7 @@ def _signature(handle: int) -> tuple[int, int] | None:
 
 
 def _lockers(inode: int, kind: str) -> list[int] | None:
-    """Return the other processes with locks on a file, stopped ones first; None if the system does not tell."""
+    """Return the other processes with locks on a file, stopped ones first; None if the system does not report them."""
     try:
         with open("/proc/locks", encoding="ascii") as file:
             lines = [line.split() for line in file]

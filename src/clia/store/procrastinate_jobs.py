@@ -266,7 +266,7 @@ class Jobs:
         try:
             from procrastinate import manager, psycopg_connector  # an extra, and 100 ms at start-up
         except ImportError:
-            hints = ["pip install 'clia[postgres]'"]
+            hints = ["pip install 'clia-agents[postgres]'"]
             raise StoreError("workers on several machines require procrastinate", code="store-extra-missing", hints=hints) from None
         with self._address.translated(), self._address.connect() as first:
             self._create_tables(first)

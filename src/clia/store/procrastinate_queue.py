@@ -1,12 +1,12 @@
 """The queue of workers on several machines: claims are procrastinate jobs.
 
-Invariant: a claim is a job run by the claim's own slot, and lasts while the slot sends heartbeats, all by the database's clock:
-a machine with a wrong clock neither loses its work nor takes others'. Each task has a job with a unique name, so a fetch returns
-one of the requested tasks only. Jobs are enqueued, recovered and returned under the writers' lock of the space. Waiting tasks are
-enqueued a few at a time, so the cost depends on what is in flight.
+Invariant: a claim is a job run by the claim's own slot, and lasts while the slot sends heartbeats, all by the database's clock: a
+machine with a wrong clock neither loses its work nor takes others'. Each task has a job with a unique name, so a fetch returns one
+of the requested tasks only. Jobs are enqueued, recovered and returned under the writers' lock of the space. Waiting tasks are
+enqueued a few at a time, so the cost depends on the number of running tasks.
 
-Notes in the store hold what procrastinate does not: the last error and the uncounted attempts of a job; name and lease of a
-slot. Losing a note loses an error message or causes one extra attempt.
+Notes in the store hold data that procrastinate lacks: the last error and the uncounted attempts of a job, name and lease of a slot.
+Losing a note loses an error message or causes one extra attempt.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _SlotOwner(NamedTuple):
 
 
 class _HeldJob(NamedTuple):
-    """The job of a claim of ours."""
+    """The job of one of our claims."""
 
     job: Job
     slot: int
@@ -60,7 +60,7 @@ class _HeldJob(NamedTuple):
 
 
 class _JobNote(NamedTuple):
-    """What is stored of a job beside procrastinate's row."""
+    """The data of a job that is stored in addition to procrastinate's row."""
 
     job: int
     uncounted: int = 0
@@ -79,7 +79,7 @@ class ProcrastinateQueue:
         self._jobs = Jobs(dsn, f"clia:{_hashed(space)}", timeout=timeout)
         self._mutex = threading.Lock()
         self._held: dict[Claim, _HeldJob] = {}
-        self._free: dict[_SlotOwner, list[int]] = {}  # free slots of ours
+        self._free: dict[_SlotOwner, list[int]] = {}  # our free slots
         self._search_at = -math.inf  # next search for stalled jobs, by the caller's clock
         self._clock_offset = 0.0  # seconds that the caller's clock is ahead of the database's
         self._read: tuple[float, float] | None = None  # when that was measured: monotonic, and by the caller's clock
@@ -225,7 +225,7 @@ class ProcrastinateQueue:
         return slot
 
     def _forget_claim(self, claim: Claim) -> None:
-        """Forget a claim of ours; its slot becomes free."""
+        """Forget one of our claims; its slot becomes free."""
         with self._mutex:
             held = self._held.pop(_key(claim), None)
             if held is not None:
@@ -250,6 +250,9 @@ class ProcrastinateQueue:
         if self._search_at - lease / 10 <= now < self._search_at:
             return
         self._search_at = now + lease / 10
+        for number, silence in self._jobs.silent(self._slots()).items():
+            if silence < 0:  # the database's clock was ahead: its lease begins now
+                self._jobs.beat(number)
         if not self._stalled(self._slots(), lease):
             return
         with self._store.writing() as transaction:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clia.store.capability_gate import SqlGate
     from clia.store.edges import Edges
     from clia.store.epochs import EpochRow, StoreGuard
+    from clia.store.export import StoreExport
 
 T = TypeVar("T")
 
@@ -60,6 +61,7 @@ _SCAN_WITH_EPOCH = (
     "SELECT key, value, 0 FROM clia_values WHERE space = ? AND key BETWEEN ? AND ? AND value IS NOT NULL"
     " UNION ALL SELECT key, value, version FROM clia_values WHERE space = ? AND key = ? AND value IS NOT NULL"
 )
+_DISCARD = "DELETE FROM clia_values WHERE space = ? AND key BETWEEN ? AND ?"
 
 
 class Connection(Protocol):
@@ -155,6 +157,16 @@ class SqlStore(ABC):
         """Open one consistent view. Writing in it is a bug and a ``StoreError``."""
         with self._connection(writes=False) as connection:
             yield SqlTransaction(connection, self._keys)
+
+    @contextmanager
+    def snapshot(self, without: tuple[str, ...]) -> Iterator[StoreExport]:
+        """Export everything except names that start with one of ``without``, as it is when the block begins; nobody waits."""
+        from clia.store.export import StoreExport  # most processes export nothing
+
+        with self._connection(writes=False) as connection:
+            export = StoreExport(connection, self._keys, without)
+            export.epoch()  # the first statement fixes the view
+            yield export
 
     @contextmanager
     def _connection(self, *, writes: bool) -> Iterator[GuardedConnection]:
@@ -307,7 +319,8 @@ class GuardedConnection:
             raise
 
     def _check(self) -> None:
-        self._check_alive()
+        if self._ended or self._process != os.getpid():
+            self._check_alive()
         if self._failure is not None:
             # The database may have rolled back already; a later statement would be committed by itself.
             raise self._failure
@@ -407,9 +420,18 @@ class Values(NamedTuple):
         self.db.write_many(_PUT, [] if text is None else [(self.keys.of(key), key, version, None)])
         return text is not None
 
+    def discard(self, prefix: str) -> None:
+        """Delete all values under a prefix, and their versions: only for keys that are never expected to have a version."""
+        self.db.check_change(prefix)
+        self.db.write(_DISCARD, self.keys.of(prefix), *validation.prefix_range(prefix))
+
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         """Return keys and values under a prefix, sorted by key."""
         return validation.decode_all(_under(self.db, _SCAN, self.keys, prefix))
+
+    def each(self, prefix: str) -> Iterator[tuple[str, Any]]:
+        """As ``scan``, for callers that keep few of the values: a third faster if there are thousands."""
+        return validation.decoded(_under(self.db, _SCAN, self.keys, prefix))
 
     def _row(self, key: str) -> tuple[int, str | None]:
         """Return the last version, and the text unless deleted."""

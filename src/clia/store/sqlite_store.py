@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.store.sql_store import Connection, GuardedConnection
+    from clia.store.export import StoreExport
+    from clia.store.sql_store import Connection
 
-    FileId = tuple[int, int]  # what distinguishes a file from another one with the same name
+    FileId = tuple[int, int]  # distinguishes a file from another one with the same name
 
 STORE_FILE = "space.db"
 """In the directory of clia's own files."""
@@ -58,11 +59,6 @@ ERRORS = {
     sqlite3.SQLITE_FULL: ("store-full", "free some space on its disk"),
     sqlite3.SQLITE_IOERR: ("store-unreadable", f"check its disk; if the file is damaged, {validation.REBUILD}"),
 }
-_BATCH = 500
-# Tombstones are not exported: versions start again.
-_VALUES = "SELECT key, version, value FROM clia_values WHERE space = ? AND key {} ? AND value IS NOT NULL ORDER BY key LIMIT ?"
-_STREAMS = "SELECT stream, last FROM clia_streams WHERE space = ? ORDER BY stream"
-_ENTRIES = "SELECT position, body FROM clia_entries WHERE space = ? AND stream = ? AND position > ? ORDER BY position LIMIT ?"
 _TABLES = r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'clia\_%' ESCAPE '\'"
 
 
@@ -95,13 +91,15 @@ class SqliteStore(SqlStore):
             self._drop_idle()
 
     @contextmanager
-    def exporting(self, without: tuple[str, ...]) -> Iterator[SqliteExport]:
+    def exporting(self, without: tuple[str, ...]) -> Iterator[StoreExport]:
         """Export everything except names that start with one of ``without``; writers wait.
 
         If the block succeeds, this store is retired; otherwise nothing is changed.
         """
+        from clia.store.export import StoreExport  # most processes export nothing
+
         with self._connection(writes=True) as connection:
-            yield SqliteExport(connection, self._space, without)
+            yield StoreExport(connection, self._keys, without)
             for (name,) in connection.fetch(_TABLES):
                 connection.fetch(f"ALTER TABLE {name} RENAME TO moved_{name}")  # our own names
             connection.fetch(f"PRAGMA user_version = {schema.MOVED}")
@@ -218,7 +216,7 @@ class SqliteStore(SqlStore):
             private_files.make_directory(os.path.dirname(self.path))
             private_files.make_file(self.path)  # SQLite gives -wal and -shm the same mode
             for suffix in ("-wal", "-shm", ".lock"):
-                private_files.tighten(self.path + suffix)
+                private_files.adjust(self.path + suffix)
         try:
             return self._open("mode=rwc", queued=queued), _file_id(self.path)
         except sqlite3.Error as err:
@@ -326,33 +324,6 @@ class _SqliteConnection(NamedTuple):
         finally:
             self.store.release_connection(self.connection, file)
             _release(self.lock)
-
-
-class SqliteExport(NamedTuple):
-    """The rows of a space, except names that start with one of ``without``."""
-
-    connection: GuardedConnection
-    space: str
-    without: tuple[str, ...]
-
-    def values(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield batches of (key, version, text)."""
-        operator, last = ">=", ""
-        while rows := self.connection.fetch(_VALUES.format(operator), self.space, last, _BATCH):
-            yield [row for row in rows if not row[0].startswith(self.without)]
-            operator, last = ">", rows[-1][0]
-
-    def streams(self) -> list[tuple[Any, ...]]:
-        """Return (stream, last position), also of empty streams."""
-        return [row for row in self.connection.fetch(_STREAMS, self.space) if not row[0].startswith(self.without)]
-
-    def entries(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield batches of (stream, position, text)."""
-        for stream, _ in self.streams():
-            after = 0
-            while rows := self.connection.fetch(_ENTRIES, self.space, stream, after, _BATCH):
-                yield [(stream, *row) for row in rows]
-                after = rows[-1][0]
 
 
 def _migrate(connection: sqlite3.Connection) -> None:

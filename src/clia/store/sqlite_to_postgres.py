@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from clia.store.interface import CLONE_KEYS, EPOCH, FOREIGN
+from clia.store.export import PROCESS_KEYS, REBUILT
+from clia.store.interface import FOREIGN
 from clia.store.sqlite_store import is_moved
 
 TYPE_CHECKING = False
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from clia.store.postgres_store import PostgresStore
     from clia.store.sqlite_store import SqliteStore
 
-_PROCESS_KEYS = ("claim/", "fleet/", "queue/")  # live processes write these again
-_NOT_IN_REFS = (EPOCH, "feed/refs", FOREIGN, "rewound/", "sweep/")  # cannot be rebuilt from refs
-_REBUILT = tuple(key for key in CLONE_KEYS if key not in _NOT_IN_REFS)
-
 
 def is_in_use(path: str) -> bool:
     """Whether there is a SQLite store that was not moved yet."""
@@ -31,7 +28,7 @@ def is_in_use(path: str) -> bool:
 
 def copy_state(old: SqliteStore, new: PostgresStore, reached: Callable[[str], None], *, shared: bool) -> None:
     """Copy the live state to the server, and retire the file. ``shared``: machines share the new store and therefore all agents."""
-    excluded = (*_PROCESS_KEYS, *_REBUILT, *((FOREIGN,) if shared else ()))
+    excluded = (*PROCESS_KEYS, *REBUILT, *((FOREIGN,) if shared else ()))
     with old.exporting(excluded) as rows:
         new.import_store(rows)
         reached("store-copied")

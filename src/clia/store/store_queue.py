@@ -1,11 +1,13 @@
 """A work queue in the store: claims are stored values.
 
 Invariant: each operation is one transaction, so one process at a time has a task. Only attempted tasks are stored, not waiting
-ones: the cost depends on what is in flight.
+ones: the cost depends on the number of attempted tasks. A time that is further away than its length allows comes from a clock that
+was ahead; the next worker that looks for tasks counts it from its own time.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import NamedTuple
 
@@ -61,6 +63,15 @@ class _Attempted(NamedTuple):
     until: float | None = None
     next_at: float | None = None
     error: str | None = None
+    length: float | None = None  # seconds from the moment at which `until` or `next_at` was set, at most; None in older stores
+
+    def corrected(self, now: float, lease: float) -> _Attempted:
+        """The state without an end that a wrong clock has moved into the future. ``lease``: that of a claim of unknown length."""
+        if self.until is not None:
+            return self._replace(until=min(self.until, now + (lease if self.length is None else self.length)))
+        if self.next_at is not None and self.length is not None:
+            return self._replace(next_at=min(self.next_at, now + self.length))
+        return self
 
 
 class StoreQueue:
@@ -74,28 +85,33 @@ class StoreQueue:
             return None
         with self._store.writing() as transaction:
             states = _attempted(transaction)
+            for name, stored in list(states.items()):
+                states[name] = stored.corrected(now, lease)
+                if states[name] != stored:
+                    _STATES.put(transaction, name, states[name])
             due, _, task = min((_due(task, states.get(_name(task))), number, task) for number, task in enumerate(tasks))
             if due > now:
                 return None
             before = states.get(_name(task), _Attempted(task.kind, task.not_before, 0))
             error = f"worker {before.worker} stopped responding" if before.worker else before.error
-            state = before._replace(attempts=before.attempts + 1, worker=worker, until=now + lease, error=error)
+            state = before._replace(attempts=before.attempts + 1, worker=worker, until=now + lease, error=error, length=lease)
             _STATES.put(transaction, _name(task), state)
         return Claim(task, worker, state.attempts, now + lease)
 
     def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
-        changed = self._change(claim, lambda state: state._replace(until=now + lease))
+        changed = self._change(claim, lambda state: state._replace(until=now + lease, length=lease))
         return claim._replace(until=now + lease) if changed else None
 
     def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
-        text = error[:ERROR_MAX]
-        self._change(
-            claim,
-            lambda state: state._replace(attempts=state.attempts - (not counts), worker=None, until=None, next_at=at, error=text),
-        )
+        def returned(state: _Attempted) -> _Attempted:
+            length = None if state.until is None or state.length is None else max(0.0, at - (state.until - state.length))
+            attempts = state.attempts - (not counts)
+            return state._replace(attempts=attempts, worker=None, until=None, next_at=at, error=error[:ERROR_MAX], length=length)
+
+        self._change(claim, returned)
 
     def release(self, claim: Claim) -> None:
-        self._change(claim, lambda state: state._replace(attempts=state.attempts - 1, worker=None, until=None))
+        self._change(claim, lambda state: state._replace(attempts=state.attempts - 1, worker=None, until=None, length=None))
 
     def done(self, claim: Claim) -> None:
         with self._store.writing() as transaction:
@@ -103,14 +119,15 @@ class StoreQueue:
 
     def next_time(self, tasks: Sequence[Task], now: float) -> float | None:
         with self._store.reading() as view:
-            states = _attempted(view)
+            states = {name: state.corrected(now, math.inf) for name, state in _attempted(view).items()}
         return max(now, min(_due(task, states.get(_name(task))) for task in tasks)) if tasks else None
 
     def waiting(self) -> list[Waiting]:
         with self._store.reading() as view:
             states = _attempted(view)
-        tasks = [(Task(*name.partition("/")[::2], *state[:2]), state[2:]) for name, state in states.items()]
-        return [Waiting(task, *fields) for task, fields in sorted(tasks, key=lambda row: row[0][:2])]
+        tasks = [(Task(*name.partition("/")[::2], *state[:2]), state) for name, state in states.items()]
+        ordered = sorted(tasks, key=lambda row: row[0][:2])
+        return [Waiting(task, state.attempts, state.worker, state.until, state.next_at, state.error) for task, state in ordered]
 
     def forget(self, live: Sequence[tuple[str, str]]) -> int:
         live_names = {f"{agent}/{request}" for agent, request in live}
@@ -164,7 +181,7 @@ def _parse(fields: Any) -> _Attempted | None:
     if not isinstance(fields, list) or not 3 <= len(fields) <= len(_Attempted._fields):
         return None
     state = _Attempted(*fields)
-    numbers = (state.not_before, state.attempts, state.until or 0, state.next_at or 0)
+    numbers = (state.not_before, state.attempts, state.until or 0, state.next_at or 0, state.length or 0)
     texts = (state.kind, state.worker or "", state.error or "")
     valid = all(isinstance(number, (int, float)) for number in numbers) and all(isinstance(text, str) for text in texts)
     return state if valid else None

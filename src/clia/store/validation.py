@@ -1,6 +1,6 @@
 """Validation of names and values, shared by all stores.
 
-Invariant: what passes can be stored by each database and is read back unchanged. Names are short and without NUL (PostgreSQL
+Invariant: each database can store a valid name or value and reads it back unchanged. Names are short and without NUL (PostgreSQL
 allows no NUL in text and no index entry above 2,700 bytes; an edge has six names). Values are JSON.
 """
 
@@ -12,11 +12,12 @@ from clia.errors import Conflict, InvalidInput, NotFound, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 NAME_BYTES = 400
 _FAR = 2**62
+_BATCH = 50
 # The largest suffix a name can have: the last code point, repeated up to the limit.
 _LAST_NAME = "\U0010ffff" * (NAME_BYTES // 4)
 
@@ -70,6 +71,12 @@ def decode_all(rows: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
     if len(values) != len(rows):
         return [(where, decode(text, where)) for where, text in rows]  # reports which one
     return [(where, value) for (where, _), value in zip(rows, values, strict=True)]
+
+
+def decoded(rows: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Any]]:
+    """Decode values in small batches, so that few are in memory: the garbage collector would visit them again and again."""
+    for start in range(0, len(rows), _BATCH):
+        yield from decode_all(rows[start : start + _BATCH])
 
 
 def decode(text: str, where: str) -> Any:

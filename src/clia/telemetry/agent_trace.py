@@ -14,8 +14,8 @@ from typing import NamedTuple
 from uuid import UUID, uuid5
 
 from clia.errors import NotFound
-from clia.space.attribution_index import FILE_MAX
-from clia.space.line_matching import lines_of
+from clia.space.attribution.index import FILE_MAX
+from clia.space.attribution.line_matching import lines_of
 from clia.values.clock import timestamp
 from clia.values.paths import printable
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.space.attribution_notes import LineAuthor
-    from clia.space.authorship import AddedLines, CommitLines
+    from clia.space.attribution.authorship import AddedLines, CommitLines
+    from clia.space.attribution.notes import LineAuthor
 
 SPEC_VERSION = "0.1.0"
 _MODEL_MAX = 250

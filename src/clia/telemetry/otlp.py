@@ -66,7 +66,7 @@ class OtlpSender:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError:
             message = "sending spans requires OpenTelemetry's exporter"
-            hints = ["pip install 'clia[otlp]'", "or write the same spans with --json"]
+            hints = ["pip install 'clia-agents[otlp]'", "or write the same spans with --json"]
             raise BackendError(message, code="otlp-extra-missing", hints=hints) from None
         session, gzip = recording_session(self._responses), Compression.Gzip
         self._exporter: Any = OTLPSpanExporter(url, headers=dict(headers), timeout=seconds, compression=gzip, session=session)

@@ -3,9 +3,9 @@
 There is one tree per session of an agent, and one for the agent outside its sessions. A sub-agent's runs are below the run of
 its parent that spawned it. Attribute names follow OpenTelemetry's conventions for generative AI, else ``clia.*``.
 
-Invariant: every trace entry is in exactly one span, as an event or as an end of a tool call. Every span but the root is within
-its parent's time. Ids derive from what a span is about, so the same history yields the same spans. Without ``content``, no text
-written by an agent, a person or a tool is exported: only kinds, names, ids and lengths.
+Invariant: every trace entry is in exactly one span, as an event or as an end of a tool call. Every span but the root is within its
+parent's time. A span's id derives from its subject, so the same history yields the same spans. Without ``content``, no text written
+by an agent, a person or a tool is exported: only kinds, names, ids and lengths.
 """
 
 from __future__ import annotations
@@ -392,18 +392,18 @@ def uses_of(entries: Iterable[PlacedEntry]) -> list[ToolUse]:
 
 def answers_in(entries: Iterable[PlacedEntry]) -> list[AnsweredRequest]:
     """Return the answered requests. A session entry ends with the list of requests it waits for."""
-    asked: dict[str, tuple[int, str]] = {}
+    requests: dict[str, tuple[int, str]] = {}
     answers: dict[str, AnsweredRequest] = {}
     for entry in entries:
         if entry.kind != SESSION:
             continue
         request = text_of(entry.data.get("request"))
         if request is not None and request not in answers:
-            at, kind = asked.get(request, (entry.at, None))
+            at, kind = requests.get(request, (entry.at, None))
             answers[request] = AnsweredRequest(request, entry, min(at, entry.at), kind)
         _, waits, listed = entry.text.rpartition("; waits for ")
         for kind, name in _WAITS.findall(listed) if waits else ():
-            asked.setdefault(name, (entry.at, kind))
+            requests.setdefault(name, (entry.at, kind))
     return list(answers.values())
 
 

@@ -12,16 +12,34 @@ import hmac
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from clia.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
+from clia.errors import AlreadyExists, NotAllowed, NotFound
 from clia.store.interface import ABSENT
+from clia.users.fields import (
+    ADMIN,
+    AGENT,
+    ROLES,
+    VIEWER,
+    checked_email,
+    checked_line,
+    checked_number,
+    checked_role,
+    invalid,
+    is_text,
+    is_time,
+    is_time_or_none,
+    lower_role,
+)
+from clia.users.passkeys import PASSKEY, USED
 from clia.values.clock import timestamp
-from clia.values.commit_messages import check_text
 from clia.values.records import EMBED, json_form
+from clia.values.refs import check_name, is_name
 from clia.values.slugs import SLUG_MAX, is_slug
+from clia.verbs import require_person
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.facade.space import Space
@@ -31,25 +49,25 @@ if TYPE_CHECKING:
     StoredRow = dict[str, Any]
     RowSchema = Mapping[str, Callable[[Any], bool]]
 
-VIEWER, DECIDER, ADMIN = ROLES = ("viewer", "decider", "admin")
-"""In ascending order: each role includes those before it."""
 TOKEN_PREFIX = "clia_"  # noqa: S105  # public: identifies a token to people and scanners
 
 _USER, _TOKEN, _LOGIN, _WEB = "user/", "token/", "login/", "web/"
 _ID_LENGTH = 12
 _IDLE_LOGIN, _MAX_LOGIN = timedelta(hours=12), timedelta(days=7)  # a login ends after inactivity, and at the latest
 _TOUCH_INTERVAL = timedelta(minutes=1)  # how often a use is recorded
-_DISPLAY_MAX, _EMAIL_MAX, _LABEL_MAX = 100, 254, 100
+_DISPLAY_MAX, _LABEL_MAX = 100, 100
 _MINUTES_MAX, _DAYS_MAX = 24 * 60, 3650
 
 
+@json_form(agents="agents?")
 class User(NamedTuple):
     """A user of the forge."""
 
     name: str  # user name
-    role: str  # `viewer`, `decider` or `admin`
+    role: str  # `viewer`, `agent`, `decider` or `admin`
     display: str = ""  # name that decisions record; empty: the user name
     email: str = ""  # e-mail address that decisions record
+    agents: tuple[str, ...] = ()  # of a user with the role agent: the agents that it acts for
 
     @property
     def by(self) -> str:
@@ -60,6 +78,18 @@ class User(NamedTuple):
     def may(self, role: str) -> bool:
         """Whether the user has at least this role."""
         return ROLES.index(self.role) >= ROLES.index(role)
+
+    @property
+    def acting(self) -> str | None:
+        """The agents that the user acts for, for messages; None for a person."""
+        return ", ".join(self.agents) if self.role == AGENT else None
+
+    def require_agent(self, name: object) -> None:
+        """Raise ``NotAllowed`` unless a user with the role agent acts for this agent."""
+        if self.role == AGENT and name not in self.agents:
+            message = f"user {self.name!r} acts for {self.acting or 'no agent'}, not for {name!r}"
+            hints = [f"ask an administrator to run: clia user change {self.name} --agent NAME"]
+            raise NotAllowed(message, code="not-your-agent", hints=hints, fields={"user": self.name, "agent": name})
 
     def require(self, role: str) -> None:
         """Raise ``NotAllowed`` unless the user has at least this role."""
@@ -103,23 +133,32 @@ def users_of(space: Space) -> Users:
     """Return the users of a space."""
     from secrets import token_urlsafe
 
-    return Users(space.local.store, space.local.clock, lambda: token_urlsafe(32))
+    return Users(space.local.store, space.local.clock, lambda: token_urlsafe(32), space.local.agent)
 
 
 class Users:
-    """The users in a store. ``token`` returns a new unguessable, URL-safe secret."""
+    """The users in a store.
 
-    def __init__(self, store: Store, clock: Clock, token: Callable[[], str]) -> None:
+    ``token`` returns a new unguessable, URL-safe secret. ``agent``: the agent that acts, if it is not a person; it can only read.
+    """
+
+    def __init__(self, store: Store, clock: Clock, token: Callable[[], str], agent: str | None = None) -> None:
         self._store = store
         self._clock = clock
         self._token = token
+        self._agent = agent
+
+    def _managed(self) -> AbstractContextManager[Transaction]:
+        """The transaction of a change that only people make."""
+        require_person(self._agent, "ask a person: clia ask AGENT QUESTION")
+        return self._store.writing()
 
     # People
 
-    def add(self, name: str, role: str = VIEWER, display: str = "", email: str = "") -> User:
-        """Add a user; ``AlreadyExists`` if the name is taken."""
-        user = _checked_user(name, role, display, email)
-        with self._store.writing() as transaction:
+    def add(self, name: str, role: str = VIEWER, display: str = "", email: str = "", *, agents: Sequence[str] = ()) -> User:
+        """Add a user; ``AlreadyExists`` if the name is taken. ``agents``: those that a user with the role agent acts for."""
+        user = _with_agents(_checked_user(name, role, display, email), agents)
+        with self._managed() as transaction:
             self._put_new(transaction, user)
         return user
 
@@ -135,20 +174,32 @@ class Users:
             self._put_new(transaction, user)
         return user
 
-    def update(self, name: str, *, role: str | None = None, display: str | None = None, email: str | None = None) -> User:
+    def update(
+        self,
+        name: str,
+        *,
+        role: str | None = None,
+        display: str | None = None,
+        email: str | None = None,
+        agents: Sequence[str] | None = None,
+    ) -> User:
         """Change the given fields. The new role limits existing tokens and logins at once."""
         changes = {
-            "role": role if role is None else _checked_role(role),
-            "display": display if display is None else _checked_line(display, "display", _DISPLAY_MAX),
-            "email": email if email is None else _checked_email(email),
+            "role": role if role is None else checked_role(role),
+            "display": display if display is None else checked_line(display, "display", _DISPLAY_MAX),
+            "email": email if email is None else checked_email(email),
         }
-        with self._store.writing() as transaction:
+        with self._managed() as transaction:
             row = _user_row(transaction, name)
             if row is None:
                 raise _no_such_user(name)
             user = _as_user(name, row)
-            new = {key: value for key, value in changes.items() if value is not None}
+            new: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
             changed = user._replace(**new)
+            bound_agents = user.agents if agents is None and changed.role == AGENT else agents or ()
+            changed = _with_agents(changed, bound_agents)
+            row.pop("agents", None)
+            new |= _agents_row(changed)
             if not changed.may(ADMIN):
                 _check_not_last_admin(transaction, user)
             transaction.values.put(_USER + name, {**row, **new})
@@ -173,14 +224,14 @@ class Users:
 
     def remove(self, name: str, *, force: bool = False) -> None:
         """Remove a user with all tokens and logins. The last admin only with ``force``."""
-        with self._store.writing() as transaction:
+        with self._managed() as transaction:
             if not is_slug(name) or transaction.values.get(_USER + name) is None:
                 raise _no_such_user(name)
             user = _user(transaction, name)  # None: damaged, may be removed
             if user is not None and not force:
                 _check_not_last_admin(transaction, user, hints=["--force removes the last admin too"])
             transaction.values.delete(_USER + name)
-            for prefix in (_TOKEN, _LOGIN, _WEB):
+            for prefix in (_TOKEN, _LOGIN, _WEB, PASSKEY):
                 for key, row in transaction.values.scan(prefix):
                     if isinstance(row, dict) and row.get("user") == name:
                         transaction.values.delete(key)
@@ -192,15 +243,15 @@ class Users:
 
         ``role``: at most the user's (default). ``days``: lifetime; None: until revoked.
         """
-        label = _checked_line(label, "label", _LABEL_MAX)
-        new_role = role if role is None else _checked_role(role)
+        label = checked_line(label, "label", _LABEL_MAX)
+        new_role = role if role is None else checked_role(role)
         now = self._clock()
-        until = None if days is None else timestamp(now + timedelta(days=_checked_number(days, "days", _DAYS_MAX)))
+        until = None if days is None else timestamp(now + timedelta(days=checked_number(days, "days", _DAYS_MAX)))
         secret = TOKEN_PREFIX + self._token()
         key = _TOKEN + _hash(secret)
-        with self._store.writing() as transaction:
+        with self._managed() as transaction:
             user = _existing_user(transaction, name)
-            if new_role is not None and not user.may(new_role):
+            if new_role is not None and (not user.may(new_role) or (new_role == AGENT and user.role != AGENT)):
                 message = f"{name} has the role {user.role}; a token cannot have {new_role}"
                 fields = {"field": "role", "role": new_role, "user": name}
                 raise NotAllowed(message, code="role-too-high", fields=fields)
@@ -211,7 +262,7 @@ class Users:
 
     def revoke_token(self, name: str, token_id: str) -> None:
         """Revoke a token."""
-        with self._store.writing() as transaction:
+        with self._managed() as transaction:
             _existing_user(transaction, name)
             tokens = transaction.values.scan(_TOKEN)
             keys = [key for key, row in tokens if _token_id(key) == token_id and isinstance(row, dict) and row.get("user") == name]
@@ -224,15 +275,15 @@ class Users:
     def by_token(self, secret: str) -> User | None:
         """Return the user of a token, with the token's role; None if it is unknown or expired."""
         live = self._look_up(_TOKEN + _hash(secret), _TOKEN_ROW, _touched)
-        return None if live is None else live.user._replace(role=_lower_role(live.row["role"], live.user.role))
+        return None if live is None else live.user._replace(role=lower_role(live.row["role"], live.user.role))
 
     # Logins
 
     def login_link(self, name: str, minutes: int = 15) -> str:
         """Return a secret that logs a user in once."""
-        until = self._clock() + timedelta(minutes=_checked_number(minutes, "minutes", _MINUTES_MAX))
+        until = self._clock() + timedelta(minutes=checked_number(minutes, "minutes", _MINUTES_MAX))
         secret = self._token()
-        with self._store.writing() as transaction:
+        with self._managed() as transaction:
             _existing_user(transaction, name)
             transaction.values.put(_LOGIN + _hash(secret), {"user": name, "expires_at": timestamp(until)}, ABSENT)
         return secret
@@ -251,7 +302,7 @@ class Users:
             return self._create_login(transaction, live.user, now)
 
     def make_session(self, name: str) -> WebSession:
-        """Log in a user authenticated by a trusted proxy."""
+        """Log in a user authenticated by a trusted proxy or a passkey."""
         with self._store.writing() as transaction:
             return self._create_login(transaction, _existing_user(transaction, name), self._clock())
 
@@ -281,7 +332,7 @@ class Users:
     def _put_new(self, transaction: Transaction, user: User) -> None:
         if transaction.values.get(_USER + user.name) is not None:
             raise AlreadyExists(f"user {user.name!r} already exists", fields={"user": user.name})
-        row = {key: value for key, value in user._asdict().items() if key != "name"}
+        row = {key: value for key, value in user._asdict().items() if key not in ("name", "agents")} | _agents_row(user)
         transaction.values.put(_USER + user.name, {**row, "created_at": timestamp(self._clock())})
 
     def _create_login(self, transaction: Transaction, user: User, now: datetime) -> WebSession:
@@ -291,7 +342,7 @@ class Users:
         return WebSession(secret, user, _csrf(secret), until)
 
     def _look_up(self, key: str, schema: RowSchema, renewed: Callable[[StoredRow, datetime], StoredRow | None]) -> _LiveRow | None:
-        """Return the live row of a key; ``renewed`` returns its row after this use, or None if unchanged."""
+        """Return the live row of a key. ``renewed`` returns the row as it is after this use, or None if it does not change."""
         now = self._clock()
         with self._store.reading() as view:
             live = _live_row(view, key, schema, now)
@@ -325,7 +376,7 @@ def _expired_keys(view: Transaction, now: datetime) -> list[str]:
     """Return the keys of expired rows."""
     return [
         key
-        for prefix, schema in ((_TOKEN, _TOKEN_ROW), (_LOGIN, _LOGIN_ROW), (_WEB, _WEB_ROW))
+        for prefix, schema in ((_TOKEN, _TOKEN_ROW), (_LOGIN, _LOGIN_ROW), (_WEB, _WEB_ROW), (USED, _USED_ROW))
         for key, row in view.values.scan(prefix)
         if _is_valid(row, schema) and _is_expired(row, now)
     ]
@@ -363,12 +414,8 @@ def _token_id(key: str) -> str:
 
 
 def _token_info(key: str, row: StoredRow, user: User) -> TokenInfo:
-    role = _lower_role(row["role"], user.role)
+    role = lower_role(row["role"], user.role)
     return TokenInfo(_token_id(key), row["label"], role, row["created_at"], row["last_used_at"], row["expires_at"])
-
-
-def _lower_role(role: str, other: str) -> str:
-    return min(role, other, key=ROLES.index)
 
 
 # Rows
@@ -410,7 +457,9 @@ def _check_not_last_admin(view: Transaction, user: User, hints: list[str] | None
 
 
 def _as_user(name: str, row: StoredRow) -> User:
-    return User(name, row["role"], row["display"], row["email"])
+    agents = row.get("agents")
+    bound = [agent for agent in agents if is_name(agent)] if isinstance(agents, list) else []
+    return User(name, row["role"], row["display"], row["email"], tuple(bound) if row["role"] == AGENT else ())
 
 
 def _valid_row(view: Transaction, key: str, schema: RowSchema) -> StoredRow | None:
@@ -422,68 +471,30 @@ def _is_valid(row: Any, schema: RowSchema) -> bool:
     return isinstance(row, dict) and all(key in row and fits(row[key]) for key, fits in schema.items())
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+_USER_ROW: RowSchema = {"role": ROLES.__contains__, "display": is_text, "email": is_text, "created_at": is_time}
+_USED_ROW: RowSchema = {"expires_at": is_time}
+_LOGIN_ROW: RowSchema = {"user": is_text, "expires_at": is_time}
+_WEB_ROW: RowSchema = {**_LOGIN_ROW, "created_at": is_time}
+_TOKEN_TIMES = dict.fromkeys(("last_used_at", "expires_at"), is_time_or_none)
+_TOKEN_ROW: RowSchema = {**_WEB_ROW, **_TOKEN_TIMES, "label": is_text, "role": ROLES.__contains__}
 
 
-def _is_time(value: Any) -> bool:
-    try:
-        time = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return False
-    return time.tzinfo is not None and 1 < time.year < 9999  # room for date arithmetic
-
-
-def _is_time_or_none(value: Any) -> bool:
-    return value is None or _is_time(value)
-
-
-_USER_ROW: RowSchema = {"role": ROLES.__contains__, "display": _is_text, "email": _is_text, "created_at": _is_time}
-_LOGIN_ROW: RowSchema = {"user": _is_text, "expires_at": _is_time}
-_WEB_ROW: RowSchema = {**_LOGIN_ROW, "created_at": _is_time}
-_TOKEN_TIMES = dict.fromkeys(("last_used_at", "expires_at"), _is_time_or_none)
-_TOKEN_ROW: RowSchema = {**_WEB_ROW, **_TOKEN_TIMES, "label": _is_text, "role": ROLES.__contains__}
-
-
-# Validation
+def _agents_row(user: User) -> StoredRow:
+    """The field of a row for a user's agents: rows of people have none."""
+    return {"agents": list(user.agents)} if user.agents else {}
 
 
 def _checked_user(name: str, role: str, display: str, email: str) -> User:
     if not is_slug(name):
         hint = f"lower-case letters, digits and single hyphens, at most {SLUG_MAX} characters: ada-lovelace"
-        raise _invalid("name", f"{name!r} is not a valid user name", "invalid-name", hint)
-    return User(name, _checked_role(role), _checked_line(display, "display", _DISPLAY_MAX), _checked_email(email))
+        raise invalid("name", f"{name!r} is not a valid user name", "invalid-name", hint)
+    return User(name, checked_role(role), checked_line(display, "display", _DISPLAY_MAX), checked_email(email))
 
 
-def _invalid(field: str, message: str, code: str, *hints: str) -> InvalidInput:
-    return InvalidInput(message, code=code, hints=list(hints), fields={"field": field})
-
-
-def _checked_role(role: str) -> str:
-    if role in ROLES:
-        return role
-    raise _invalid("role", f"{role!r} is not a role", "invalid-role", f"the roles are {', '.join(ROLES)}")
-
-
-def _checked_email(email: str) -> str:
-    text = _checked_line(email, "email", _EMAIL_MAX)
-    local, _, domain = text.rpartition("@")
-    if text and (not local or not domain or " " in text):
-        raise _invalid("email", f"{text!r} is not an e-mail address", "invalid-email")
-    return text
-
-
-def _checked_line(value: str, field: str, longest: int) -> str:
-    """Return one stripped line of text. No angle brackets: a decision puts the address in them, and it must not be forged."""
-    text = check_text(value, field).strip()
-    if len(text) > longest:
-        raise _invalid(field, f"{field} must have at most {longest} characters", "invalid-text")
-    if not text.isprintable() or "<" in text or ">" in text:
-        raise _invalid(field, f"{field} must be one line of plain text without < and >", "invalid-text")
-    return text
-
-
-def _checked_number(value: object, field: str, largest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-        raise _invalid(field, f"{field} must be a number from 1 to {largest}", f"invalid-{field}")
-    return value
+def _with_agents(user: User, agents: Sequence[str]) -> User:
+    """The user, bound to agents. A user with the role agent has at least one, no other has any."""
+    if user.role != AGENT and agents:
+        raise invalid("agents", "only a user with the role agent acts for agents", "invalid-agents", "--role agent")
+    if user.role == AGENT and not agents:
+        raise invalid("agents", "a user with the role agent needs the agents that it acts for", "invalid-agents", "--agent NAME")
+    return user._replace(agents=tuple(dict.fromkeys(map(check_name, agents))))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def background_thread(name: str, run: Callable[[threading.Event], None], grace: float | None = None) -> Iterator[None]:
     """Run ``run(stop)`` in a thread while the block runs; ``stop`` is set when the block ends.
 
-    ``grace``: seconds to wait for the thread then; None waits until it ends.
+    ``grace``: how many seconds to wait then for the thread to end; None: no limit.
     """
     stop = threading.Event()
     thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
@@ -33,7 +33,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _RETRIES = 0.25, 4.0, 12  # about half a minute in
 
 
 def retry_while_unavailable(call: Callable[[], Any], cancelled: threading.Event) -> Any:
-    """Call, and retry retryable backend errors for about half a minute, unless ``cancelled`` is set."""
+    """Call the function. Retry retryable backend errors for about half a minute, unless ``cancelled`` is set."""
     pause = _FIRST_PAUSE
     for _ in range(_RETRIES):
         try:

@@ -18,3 +18,10 @@ def timestamp(moment: datetime, precision: str = "seconds") -> str:
 
     utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return f"{utc.isoformat(timespec=precision)[:-6]}Z"  # without its +00:00
+
+
+def timestamp_at(seconds: int) -> str:
+    """Format a time in seconds since the epoch."""
+    from datetime import UTC, datetime  # as above
+
+    return timestamp(datetime.fromtimestamp(seconds, UTC))

@@ -1,8 +1,7 @@
 """Messages of agent commits: the agent's text, then trailers.
 
-Invariant: a composed message is read back unchanged, by clia and by git (``git log --format=%(trailers)``,
-``git interpret-trailers --no-divider --parse``), whatever its text. Only newlines at its ends are dropped; a blank message counts
-as empty.
+Invariant: a composed message is read back unchanged, by clia and by git (``git log --format=%(trailers)``, ``git interpret-trailers
+--no-divider --parse``), whatever its text. Only leading and trailing newlines are removed; a blank message counts as empty.
 """
 
 from __future__ import annotations
@@ -16,13 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PREFIX = "Clia-"
+TRACE, STATEMENT, PROOF = "Clia-Trace", "Clia-Statement", "Clia-Proof"
+"""Trailers of evidence: the digest of the commit's trace, what a person stated, and its proofs."""
 # A divider ends a message for `git interpret-trailers`; with a scissors line after it, git loops forever.
 _SPECIAL = re.compile(r" *(?:---(?:\s.*)?|.{0,4}-{3,} *(?:>8|8<) *-{3,}.*)")
 _TRAILER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*): (.*)")
 
 
 def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str:
-    """Return a whole commit message. ``default`` is the subject of an empty text."""
+    """Return the complete commit message. ``default`` is the subject if the text is empty."""
     check_text(text, "message")
     # Git skips blank lines before the subject, and would take the trailers as the subject.
     body = text.strip("\n") if text.strip(" \t\r\n") else default
@@ -31,7 +32,7 @@ def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str
 
 
 def parse(message: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text and its trailers; no trailers if the last paragraph has none of clia's."""
+    """Return the text and its trailers. Without a trailer of clia's in the last paragraph, there are none."""
     lines = message.rstrip("\n").split("\n")
     start = len(lines)
     while start and lines[start - 1]:

@@ -29,8 +29,8 @@ class GraphRow(NamedTuple):
     """One commit in its lane, and the state of the other lanes in its row.
 
     ``above`` and ``below`` are the lanes with a line at the row's upper and lower edge, in order; a row's ``below`` is the next
-    one's ``above``, and what is ``below`` the last row leaves the window. ``edges`` has the lane in which the line to each
-    parent leaves the row. ``bend`` is a lane that passes the commit and then bends into the commit's own lane.
+    one's ``above``, and the lines ``below`` the last row leave the window. ``edges`` has the lane in which the line to each parent
+    leaves the row. ``bend`` is a lane that passes the commit and then bends into the commit's own lane.
     """
 
     node: GraphNode
@@ -42,12 +42,12 @@ class GraphRow(NamedTuple):
 
     @property
     def tip(self) -> bool:
-        """Nothing in the window leads here."""
+        """Whether no line in the window leads to this commit."""
         return self.lane not in self.above
 
     @property
     def ends(self) -> bool:
-        """No line continues in the commit's own lane."""
+        """Whether no line continues in the commit's own lane."""
         return self.lane not in self.below
 
     @property

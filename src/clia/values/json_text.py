@@ -1,7 +1,7 @@
 """Write JSON files, and edit JSON text in place.
 
-Invariant: every byte outside the added or removed part is unchanged, so that unknown keys, number formats, order, indentation
-and line endings survive. Only for texts that have been parsed before: the path must exist.
+Invariant: every byte outside the added or removed part is unchanged, so that unknown keys, number formats, order, indentation and
+line endings survive. The text must have been parsed before, and the path must exist.
 """
 
 from __future__ import annotations
@@ -40,6 +40,15 @@ def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
     base = _line_indent(text, opening)
     indent = base + _step(text)
     return f"{text[: opening + 1]}{newline}{indent}{name}{_lines(text, value, indent, newline)}{newline}{base}{text[end - 1 :]}"
+
+
+def put(text: str, path: Path, value: Any) -> str:
+    """Return ``text`` with ``value`` in place of the value at ``path``."""
+    start, end = _span(text, path)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    on_one_line = "\n" not in text[start:end] and "\n" not in text[max(text.rfind("[", 0, start), 0) : start]
+    content = json.dumps(value, ensure_ascii=False) if on_one_line else _lines(text, value, _line_indent(text, start), newline)
+    return f"{text[:start]}{content}{text[end:]}"
 
 
 def remove(text: str, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""JSON values that may cross a boundary, and how others are refused.
+"""JSON values that may cross the boundary between flows and clia, and the refusal of other values.
 
 Invariant: an accepted value is the same in every store, in canonical JSON and in the engine: keys are strings, numbers finite and
 exact, texts valid Unicode, nesting limited; a tuple becomes a list. A refusal names the place. Flows can see the messages: if
@@ -69,10 +69,9 @@ def crossing(value: Any, where: str, text: Callable[[str], str] | None = None) -
 
 
 def inward(value: Any, where: str) -> Any:
-    """A value for a record: as ``crossing``, and as canonical JSON has it.
-
-    There 1.0 is 1, keys are sorted, and a float such as 1e20 would be read back as an integer: a flow that gets the value from
-    a record again must get the same one.
+    """A value for a record: checked like ``crossing``, and in the form of canonical JSON. Canonical JSON writes 1.0 as 1, sorts
+    keys, and would read a float such as 1e20 back as an integer; a flow must get the same value again when it is read from the
+    record.
     """
     copy = crossing(value, where)
     if type(copy) in _EXACT:
@@ -144,7 +143,7 @@ def check_unicode(value: str) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """What a value is, in its author's words; a proxy of the engine is named by the object that it stands for."""
+    """The kind of a value, in the terms of the flow's author; for a proxy of the engine, that of the object behind it."""
     name = type(value).__name__
     if name == "MontyClassProxy":
         return f"a {getattr(value, 'name', 'class')} object"

@@ -65,7 +65,7 @@ def _check_part(path: str, part: str) -> None:
 
 
 def check_removed(path: object) -> None:
-    """Refuse anything but a path; a path to remove need not be safe."""
+    """Refuse a value that is not a path. A path to remove need not be safe."""
     if not isinstance(path, str) or any(part in ("", ".", "..") for part in path.split("/")):
         raise _unsafe(str(path), "this is not a path inside a tree")
 

@@ -36,11 +36,17 @@ OWN_NOTES = "refs/notes/clia/own"
 """Notes on such commits: the agent's commit that stands for each."""
 ATTRIBUTION = "refs/notes/clia/attribution"
 """Notes on commits of people: the lines that agents wrote."""
-STORE = "refs/clia/store"
-"""The epochs of the store that belongs to this clone. Each clone has its own."""
-BASES = "refs/clia/bases"
-"""Keeps the commits of people that agents in the archive repository are based on. Each clone has its own."""
+LOCAL = "refs/clia-local/"
+"""Refs that each clone has for itself. Outside ``refs/clia``, so that ``refs/clia/*`` can be fetched into another clone."""
+STORE = f"{LOCAL}store"
+"""The epochs of the store that belongs to this clone."""
+BASES = f"{LOCAL}bases"
+"""Keeps the commits of people that agents in the archive repository are based on."""
+FORMER_STORE, FORMER_BASES = "refs/clia/store", "refs/clia/bases"
+"""Their names in spaces of earlier versions; upkeep renames them."""
 KEYS = "refs/clia/keys"
+LOGS = "refs/clia/log/"
+"""The moves of refs that each machine made: one chain a machine."""
 CAPABILITIES = "refs/clia/capabilities"
 ANNOUNCE = "refs/clia/announce/"
 """The announcements to other spaces: one chain for each, named by its id, with what it may fetch."""
@@ -51,7 +57,7 @@ REMOTES = "refs/clia/remotes/"
 TRACKING = "refs/clia-tracking/"
 """Refs fetched from a remote and not adopted yet. Outside ``refs/clia``, so that pruning it loses nothing."""
 PUBLISHED = "refs/clia/agents-published/"
-"""Where a hub keeps agents' heads if they must not be branches there. Never in a clone."""
+"""Where agents' heads are on servers, so that they are not branches there. Never in a clone."""
 HUB_MARK = "refs/clia/hub"
 """A ref that only hubs have: the name of the hub, and where it keeps agents' heads."""
 KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
@@ -63,7 +69,13 @@ _OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES, ATTRIBUTION)
 # The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.
 head, record, events, archived = HEADS.__add__, RECORDS.__add__, EVENTS.__add__, ARCHIVE.__add__
 traces, sessions, behaviour, own = TRACES.__add__, SESSIONS.__add__, BEHAVIOURS.__add__, OWN.__add__
+log = LOGS.__add__
 announce, peer, removed_peer = ANNOUNCE.__add__, PEERS.__add__, PEERS_REMOVED.__add__
+
+
+def published(ref: str) -> str:
+    """The name on a server of a ref that is pushed: an agent's head is not a branch there."""
+    return PUBLISHED + ref.removeprefix(HEADS) if ref.startswith(HEADS) else ref
 
 
 def is_id(text: Any) -> bool:
@@ -108,7 +120,7 @@ def behaviour_lock(name: str) -> str:
 
 
 def of_agent(name: str) -> list[str]:
-    """Every ref that an agent may have; events first, because they say what must not come back."""
+    """Every ref that an agent may have. Events come first, because they record what was purged and must not come back."""
     return [prefix + name for prefix in _OF_ONE_AGENT]
 
 
@@ -128,6 +140,13 @@ def tracking(remote: str, ref: str) -> str:
     """The tracking ref of a shared ref at a remote."""
     kind, source = next(entry for entry in KINDS if ref.startswith(entry[1]))
     return f"{TRACKING}{remote}/{kind}{ref.removeprefix(source)}"
+
+
+def tracked(ref: str) -> str | None:
+    """The shared ref that a tracking ref is about; None for another ref."""
+    _, _, rest = ref.removeprefix(TRACKING).partition("/")
+    sources = (source + rest.removeprefix(kind) for kind, source in KINDS if rest.startswith(kind))
+    return next(sources, None) if ref.startswith(TRACKING) else None
 
 
 def seen_mark(remote: str) -> str:

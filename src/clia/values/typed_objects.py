@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from clia.errors import InvalidInput
-from clia.values.canonical import canonical_bytes
+from clia.values.canonical import canonical_bytes, digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ class ConsoleTrace(NamedTuple):
     def to_object(self) -> dict[str, Any]:
         entries = [dict(entry) for entry in self.entries]
         return {"type": "console-trace", "commit": self.commit, "agent": self.agent, "entries": entries}
+
+
+def trace_digest(entries: Any) -> str:
+    """The digest of a trace's entries, which the trace's commit names."""
+    return f"sha256:{digest(entries)}"
 
 
 class Behaviour(NamedTuple):

@@ -125,7 +125,7 @@ class OutcomeReporter(NamedTuple):
     def _retrying(self, call: Callable[[], T]) -> T:
         """Return the call's value. Retries while the store is unavailable, and a few times after other backend errors.
 
-        An unreachable hub is not waited for: another machine may reach it.
+        Do not wait for an unreachable hub: another machine may reach it.
         """
         tries, pause = 1, _FIRST_PAUSE
         while True:

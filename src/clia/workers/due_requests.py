@@ -42,7 +42,7 @@ def tasks(requests: Sequence[Request], kinds: Container[str], is_live: Callable[
 def due(request: Request, now: float) -> float:
     """When a request is due, in seconds since the epoch: the time it was made, or a timer's time.
 
-    An invalid timer is due at once, so its handler can report it. So is a request from a clock ahead of ours.
+    An invalid timer is due at once, so its handler can report it. So is a request from a clock ahead of this one.
     """
     since = min(_asked_at(request), now)
     with suppress(InvalidInput):

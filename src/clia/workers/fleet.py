@@ -173,7 +173,7 @@ class Heartbeat(NamedTuple):
         return MISSED_BEATS * self.every
 
     def is_expired(self, now: float) -> bool:
-        """Whether it was silent too long to be shown, or has a time from a wrong clock."""
+        """Whether the process was silent for too long to be shown, or its time is from a wrong clock."""
         return abs(now - self.seen_at) > SHOWN_SECONDS
 
 
@@ -204,7 +204,7 @@ def parse_heartbeat(value: Any) -> Heartbeat | None:
 
 
 class _HeartbeatObservation(NamedTuple):
-    """What a reader observed of a process, by its monotonic clock."""
+    """A reader's observations of a process, by the reader's monotonic clock."""
 
     beats: int
     before: float | None  # when a different count was last observed
@@ -220,7 +220,7 @@ class LivenessMonitor:
         self._observed: Mapping[str, _HeartbeatObservation] = {}
 
     def assess(self, heartbeats: Iterable[Heartbeat], now: float) -> list[tuple[Heartbeat, str, float]]:
-        """Return each with its state and the seconds since it was sent; ``now`` is by the store's clock."""
+        """Return each heartbeat with its state and age in seconds. ``now`` is by the store's clock."""
         at, before = self._monotonic(), self._observed
         observed = [(row, _observe(row, before.get(row.id), at)) for row in heartbeats]
         self._observed = {row.id: observation for row, observation in observed}  # concurrent readers: the last one wins
@@ -248,7 +248,7 @@ def _state(row: Heartbeat, observation: _HeartbeatObservation, at: float, now: f
 
 
 class Workload(NamedTuple):
-    """What waits to be done."""
+    """The requests that wait."""
 
     requests: Sequence[Request]
     attempted: Sequence[Waiting] = ()

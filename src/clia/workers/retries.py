@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from clia.errors import AlreadyExists, CliaError, Denied, InvalidInput, NotFound, StaleRequest
+from clia.errors import AlreadyExists, CliaError, Conflict, Denied, InvalidInput, NotFound, StaleRequest
 from clia.values.json_values import CannotCross, crossing
 
 TYPE_CHECKING = False
@@ -27,6 +27,9 @@ _AT_THE_HUB = frozenset(("hub-away", "hub-busy", "hub-diverged", "hub-refused", 
 _NOT_HERE = frozenset(("agent-held", "agent-not-here", "branch-checked-out", "news-elsewhere", "work-elsewhere"))
 _OUT_OF_REACH = _AT_THE_HUB | _NOT_HERE
 _PUT_OFF = 15.0  # seconds; another machine may be faster
+_LOOK_AGAIN = 2.0  # seconds, while a person is asked
+WAITS = "waits-for-people"
+"""The code of the error of a request that must wait until a person has answered."""
 
 
 class RetryPolicy(NamedTuple):
@@ -91,6 +94,8 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
         return Gone()
     if is_out_of_reach(error):
         return put_off(error, task, now, patience)
+    if isinstance(error, Conflict) and error.code in (WAITS, "budget-used-up"):
+        return Retry(now + _LOOK_AGAIN, describe(error), counts=False)
     problem = describe(error)
     if isinstance(error, _FINAL):
         return GiveUp(problem)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from clia.errors import BackendError, CliaError, Conflict, NotFound
 from clia.values.background import retry_while_unavailable
 from clia.values.records import json_form
-from clia.workers import due_requests, retries
+from clia.workers import due_requests, retries, rule_checks
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, OutcomeReporter
 from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
@@ -355,8 +355,7 @@ class Worker:
     def _outcome(self, attempt: Attempt) -> Outcome | None:
         """Return the outcome of the handler; None if it cannot be loaded."""
         claim, context = attempt.claim, attempt.context
-        used_up = retries.used_up(claim.attempt, self._retry_policy)
-        if used_up is not None:
+        if (used_up := retries.used_up(claim.attempt, self._retry_policy)) is not None:
             return used_up
         kind = claim.task.kind
         try:
@@ -366,14 +365,16 @@ class Worker:
             return None
         self._deps.reached("claimed")
         try:
-            agent, request = attempt.key
-            pending = retry_while_unavailable(lambda: self._deps.space.pending(agent), context.cancelled)
-            if all(other.id != request for other in pending):
+            agent, space = attempt.key[0], self._deps.space
+            pending = retry_while_unavailable(lambda: space.pending(agent), context.cancelled)
+            if all(other.id != context.request.id for other in pending):
                 return Gone()  # another worker answered before our claim
             try:
-                self._deps.space.hub.meet(agent)  # adopts what an earlier attempt did on another machine
+                space.hub.meet(agent)  # adopts what an earlier attempt did on another machine
+                space.sessions.check_agreement(agent, context.request.session)
             except Conflict as err:
                 return retries.put_off(err, claim.task, self._now(), self._retry_policy)
+            rule_checks.check_rules(context)
             value = handle(context, context.request.payload)
         except Exception as err:  # noqa: BLE001  # a handler may raise anything
             return retries.after_error(err, claim.task, claim.attempt, self._now(), self._retry_policy)

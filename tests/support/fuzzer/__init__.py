@@ -5,7 +5,10 @@ nth change of the disk, so a history can be repeated and shortened. Bursts are t
 
 - ``traced`` runs a function or a program under ptrace, and kills or stops it.
 - ``place`` is where a history happens, and what its verbs have acknowledged.
-- ``verbs`` are the verbs of a space, ``person`` what people do with git, ``surroundings`` what happens to disks, clocks and stores.
+- ``verbs`` and ``upkeep_verbs`` are the verbs of a space, ``person`` what people do with git, ``surroundings`` what happens to
+  disks, stores and hubs.
+- ``planning`` chooses the world and the steps of a history by its seed, ``history`` plays and shortens it.
 - ``oracle`` compares what was acknowledged with what is there.
-- ``history`` plans, plays and shortens histories. ``python -m support.fuzzer --seed 7`` plays one.
+
+``python -m support.fuzzer --seed 7`` plays one history; ``--seed "fleet 7"`` one with two machines, a hub and PostgreSQL.
 """

@@ -6,11 +6,14 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clia.errors import CliaError
+from clia.errors import CliaError, Conflict
+from clia.facade.setup import set_hub
+from clia.hub.joining import HubTarget
 from clia.sessions import records
 from clia.space.events import read_events
 from clia.testing import components
 from clia.values import refs as names
+from support.fuzzer.person import leave_branches
 from support.fuzzer.place import be_impatient
 
 if TYPE_CHECKING:
@@ -19,9 +22,23 @@ if TYPE_CHECKING:
     import clia
     from clia.sessions.health import Ailment
     from clia.space.verification import Finding
+    from clia.trust.verification import TrustFinding
     from support.fuzzer.place import Outcome, Place
 
+_OF_LOG = (
+    "repeated-move",
+    "forged-log",
+    "malformed-log",
+    "unknown-machine",
+    "missing-log",
+    "log-backdated",
+    "log-gap",
+    "missing-ref",
+)
+"""Findings about the log of moves that people do not cause with git."""
+_LOSSES = ("no-branch", "ref-rewound", "ref-missing", "rewound-ref", "missing-ref")
 _OF_STORE = ("session", "answer", "over")
+_STALE = re.compile(r"failed to parse commit ([0-9a-f]{40}) from object database for commit-graph")
 _TOKEN = re.compile(r"<s\d+(?:-\d+)?>")
 
 
@@ -53,15 +70,24 @@ class Expected(NamedTuple):
         return {token for token, outcome in self.outcomes.items() if outcome.state in states}
 
 
-def problems(place: Place, expected: Expected) -> list[str]:
+class Problems(NamedTuple):
+    """What is wrong on a machine."""
+
+    certain: list[str]
+    unnamed: list[str]  # losses by people that no finding names; another machine may name them
+
+
+def problems(place: Place, expected: Expected) -> Problems:
     """Everything that is wrong; for a process of its own, because it replays sessions."""
-    be_impatient()
+    be_impatient(place)
     with place.open() as space:
-        return list(_Check(place, space, expected).all())
+        check = _Check(place, space, expected)
+        return Problems(list(check.all()), check.unnamed)
 
 
 class _Check:
     def __init__(self, place: Place, space: clia.Space, expected: Expected) -> None:
+        self.unnamed: list[str] = []
         self._place = place
         self._space = space
         self._expected = expected
@@ -69,6 +95,7 @@ class _Check:
         report = space.verify()
         self._findings: list[Finding] = list(report.findings)
         self._ailments: list[Ailment] = space.doctor()
+        self._logged = space.trust.verify().findings
 
     def all(self) -> Iterator[str]:
         yield from self._unexplained()
@@ -80,25 +107,37 @@ class _Check:
         yield from self._sessions()
         yield from self._chains()
         yield from self._refused()
+        yield from self._hub()
 
     # Findings
 
     def _unexplained(self) -> Iterator[str]:
         """Findings about anything that no person has moved."""
+        # A commit that a person removed with its branch may still be in the commit-graph.
+        stale = (
+            {cid for finding in self._findings for cid in _STALE.findall(finding.message)} if self._expected.disturbed else set()
+        )
         for finding in self._findings:
-            of_killed_git = finding.code == "git-fsck" and "worktrees/" in finding.message
-            if self._agent_of(finding.ref) not in self._expected.disturbed and not of_killed_git:
+            of_git = finding.code == "git-fsck" and (
+                "worktrees/" in finding.message or any(cid in finding.message for cid in stale)
+            )
+            if self._agent_of(finding.ref) not in self._expected.disturbed and not of_git:
                 yield f"verify: {finding}"
         for ailment in self._ailments:
             if ailment.agent not in self._expected.disturbed:
                 yield f"doctor: {ailment}"
+
+        for entry in self._logged if not self._space.has_hub else ():
+            if entry.code in _OF_LOG and self._agent_of(entry.ref) not in self._expected.disturbed:
+                yield f"log: {entry}"
 
     def _agent_of(self, ref: str | None) -> str:
         return "" if ref is None else ref.rpartition("/")[2]
 
     def _names(self, agent: str, cid: str) -> bool:
         """Whether a finding names the loss of a commit."""
-        lost = [finding for finding in self._findings if finding.code in ("no-branch", "ref-rewound", "ref-missing")]
+        findings: list[Finding | TrustFinding] = [*self._findings, *self._logged]
+        lost = [finding for finding in findings if finding.code in _LOSSES]
         named = [finding.cid for finding in lost if self._agent_of(finding.ref) == agent]
         return any(tip is not None and cid in self._place.git("rev-list", tip).split() for tip in named)
 
@@ -115,18 +154,29 @@ class _Check:
     def _commits(self) -> Iterator[str]:
         disturbed = self._expected.disturbed
         for (name,) in self._expected.facts("agent"):
-            if name not in self._agents and not (name in disturbed and self._named(name)):
+            if name in self._agents or (name in disturbed and self._named(name)):
+                continue
+            if name in disturbed:
+                self.unnamed.append(f"agent {name} is gone")
+            else:
                 yield f"agent {name} is gone"
         copied = {(name, token) for name, token in self._expected.facts("message") if self._own.get(name, Counter())[token] == 1}
         tokens = {cid: token for outcome in self._expected.outcomes.values() for cid, token in _marked(outcome)}
+        anywhere = set().union(*self._histories.values())  # a line that a person forked has another name
         for name, cid in self._expected.facts("commit"):
-            present = cid in self._histories.get(name, ())
-            if not present and not (name in disturbed and ((name, tokens.get(cid)) in copied or self._names(name, cid))):
-                yield f"{name} lost the commit {cid} ({tokens.get(cid)})"
+            present = cid in (anywhere if name in disturbed else self._histories.get(name, ()))
+            if present or (name in disturbed and ((name, tokens.get(cid)) in copied or self._names(name, cid))):
+                continue
+            problem = f"{name} lost the commit {cid} ({tokens.get(cid)})"
+            if name in disturbed:
+                self.unnamed.append(problem)
+            else:
+                yield problem
         for name, counts in self._own.items():
             yield from (f"{name} has {token} {count} times" for token, count in counts.items() if count > 1)
         main = set(self._place.git("rev-list", "main").split())
-        yield from (f"main lost the landing {cid} of {name}" for name, cid in self._expected.facts("landed") if cid not in main)
+        landed = [(name, cid) for name, cid, machine in self._expected.facts("landed") if machine == self._place.machine]
+        yield from (f"main lost the landing {cid} of {name}" for name, cid in landed if cid not in main)
 
     def _named(self, name: str) -> bool:
         return any(self._agent_of(finding.ref) == name for finding in self._findings)
@@ -136,6 +186,8 @@ class _Check:
     def _traces(self) -> Iterator[str]:
         counts = Counter(str(hit.entry["text"]) for hit in self._space.trace_search("<s"))
         maybe = {text for _, text in self._place.begun_with("purge")} | self._expected.lost.pending
+        attached = list(self._place.begun_with("attach"))  # in a burst, the later one replaces the other
+        maybe |= {text for cid, text in attached if [other for other, _ in attached].count(cid) > 1}
         purged = {text for _, text in self._expected.facts("purged")}
         for name, text in self._expected.facts("trace"):
             if name in self._agents and counts[text] != 1 and text not in maybe:
@@ -206,6 +258,17 @@ class _Check:
             except CliaError as err:
                 yield f"the object {cid} cannot be read: {err}"
 
+    def _hub(self) -> Iterator[str]:
+        """After a sync, this clone and the hub have the same."""
+        if not self._space.has_hub:
+            return
+        status = self._space.hub_status()
+        differing = {*status.owed, *status.behind, *(names.head(fork.agent) for fork in status.forks)}
+        yield from (
+            f"{ref} differs from the hub's" for ref in sorted(differing) if self._agent_of(ref) not in self._expected.disturbed
+        )
+        yield from (f"the work of {work.clone} on {work.agent} is not published" for work in status.elsewhere)
+
     def _versions(self, name: str) -> set[str]:
         return {version.cid for version in self._space.behaviour(name).versions}
 
@@ -231,20 +294,51 @@ def _marked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     return zip(commits, tokens, strict=False)
 
 
-def accept_store(place: Place) -> list[str]:
-    """Check that a lost or older store is noticed, and accept it as a person does."""
-    be_impatient()
+def accept_store(place: Place, differs: bool) -> list[str]:
+    """Check that a lost or older store is noticed, and accept it as a person does. ``differs``: it must be noticed here."""
+    be_impatient(place)
+    if place.world.machines > 1 and not _is_the_store(place):
+        set_hub(place.root, HubTarget(str(place.hub), new_store=not place.machine), settings=place.settings()).close()
+        differs = False  # it was noticed
     with place.open() as space:
         noticed = [ailment.code for ailment in space.doctor() if ailment.code.startswith("store-")]
         space.doctor(repair=True)
         again = [ailment.code for ailment in space.doctor() if ailment.code.startswith("store-")]
-    problems = [] if noticed else ["a lost or older store was not noticed"]
+    problems = ["a lost or older store was not noticed"] if differs and not noticed else []
     return [*problems, *(f"a store that was accepted is {code}" for code in again)]
+
+
+def _is_the_store(place: Place) -> bool:
+    """Whether the store is the one that the machines of the hub share; it is not if it was lost."""
+    try:
+        place.open().close()
+    except Conflict as err:
+        if err.code != "other-store":
+            raise
+        return False
+    return True
+
+
+_IN_STEP = ("new", "ahead", "united", "gone", "published")
+
+
+def meet(place: Place, expected: Expected, last: bool) -> list[str]:
+    """Sync a machine with the hub. Of agents that people moved, our line gets another name. ``last``: every machine has done it."""
+    be_impatient(place)
+    leave_branches(place)
+    with place.open() as space:
+        results = space.hub.sync()
+        forks = [fork.agent for fork in space.hub_status().forks]
+        own = [name for name in forks if name in expected.disturbed]
+        if own:
+            results = space.hub.sync(forks={name: f"fork-{place.mark}-{place.machine}-{name}"[:60] for name in own})
+    left = [result for result in results if result.what not in _IN_STEP and result.ref.rpartition("/")[2] not in expected.disturbed]
+    return [f"sync of machine {place.machine + 1}: {result}" for result in left if last]
 
 
 def can_go_on(place: Place, expected: Expected) -> list[str]:
     """Commit with every agent at work; return why some cannot."""
-    be_impatient()
+    be_impatient(place)
     reasons = []
     with place.open() as space:
         for name in space.agents():
@@ -253,5 +347,5 @@ def can_go_on(place: Place, expected: Expected) -> list[str]:
                 space.commit_with_trace(name, "finding", changes={"after": place.token.encode()})
             except CliaError as err:
                 if name not in expected.disturbed:
-                    reasons.append(f"{name} cannot go on: {err.code}: {err.message}")
+                    reasons.append(f"{name} cannot continue: {err.code}: {err.message}")
     return reasons

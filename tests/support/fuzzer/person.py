@@ -1,4 +1,4 @@
-"""What people do with git in the repository of a space, while agents work.
+"""What people do with git in the repository of a space and at its hub, while agents work.
 
 Each act is one shell command, so that it can be killed or stopped anywhere in it. ``disturbs`` names the agent whose branch it may
 move back.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from pathlib import Path
+import shutil
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ from support.fuzzer.traced import Ended, Fault, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from support.fuzzer.place import Place
 
@@ -27,6 +28,7 @@ class Chore(NamedTuple):
 
     script: str
     disturbs: str | None = None
+    at_hub: bool = False
 
 
 class Person:
@@ -44,7 +46,7 @@ class Person:
 
     def checkout(self, name: str) -> str:
         """Commands that go to a worktree of the person with an agent's branch."""
-        directory = shlex.quote(str(Path(self.place.top, "disk", f"work-{name}")))
+        directory = shlex.quote(str(self.place.beside(f"work-{name}")))
         add = f"[ -d {directory} ] || git worktree add -q {directory} agents/{name}"
         return f"{add}; cd {directory} && git reset -q --hard agents/{name} &&"
 
@@ -80,7 +82,7 @@ def stash(person: Person) -> Chore:
 
 
 def worktree(person: Person) -> Chore:
-    directory, branch = shlex.quote(str(Path(person.place.top, "disk", "person"))), f"person/w{person.place.step}"
+    directory, branch = shlex.quote(str(person.place.beside("person"))), f"person/w{person.place.step}"
     remove = f"git worktree remove -f {directory}; git worktree prune; git branch -q -D {branch}"
     return Chore(f"git worktree add -q -b {branch} {directory} main; {remove}")
 
@@ -127,8 +129,8 @@ def commit_on_branch(person: Person) -> Chore:
 
 
 def drop_checkouts(person: Person) -> Chore:
-    disk = shlex.quote(str(Path(person.place.top, "disk")))
-    return Chore(f'for each in {disk}/work-*; do [ -d "$each" ] && git worktree remove -f "$each"; done; git worktree prune')
+    listed = "git worktree list --porcelain | sed -n 's/^worktree //p'"
+    return Chore(f'{listed} | grep /work- | while read -r each; do git worktree remove -f "$each"; done; git worktree prune')
 
 
 def expire(person: Person) -> Chore:
@@ -141,6 +143,18 @@ def remote(person: Person) -> Chore:
             ("git fetch -q origin", "git push -q origin main", "git fetch -q --prune origin; git remote prune origin")
         )
     )
+
+
+def at_hub(person: Person) -> Chore:
+    """The hub's administrator cleans up."""
+    words = (
+        "pack-refs --all",
+        "-c gc.autoDetach=false gc -q",
+        "repack -a -d -q",
+        "reflog expire --all",
+        "prune --expire=2.weeks.ago",
+    )
+    return Chore(f"git {person.order.choice(words)}", at_hub=True)
 
 
 CHORES: dict[str, tuple[Callable[[Person], Chore], int]] = {
@@ -162,26 +176,39 @@ CHORES: dict[str, tuple[Callable[[Person], Chore], int]] = {
     "remote": (remote, 1),
 }
 """What people do, and how often each comes."""
+HUB_CHORES = {**CHORES, "at-hub": (at_hub, 6)}
+"""The same with a hub."""
 
 
 def chore_of(place: Place, name: str, seed: str) -> Chore:
-    return CHORES[name][0](Person(place, seed))
+    return HUB_CHORES[name][0](Person(place, seed))
 
 
 def started(place: Place, chore: Chore, fault: Fault | None) -> Run:
-    return Run(["sh", "-c", chore.script], fault, str(place.root), place.git_environment())
+    return Run(["sh", "-c", chore.script], fault, str(place.hub if chore.at_hub else place.root), place.git_environment())
 
 
 def remove_locks(root: Path) -> list[str]:
     """Remove the locks that killed processes of git left, as git tells its user to; those of clia stay. Nothing may be running."""
-    own = {entry.stat().st_ino for entry in (root / ".git/clia/ref-locks").glob("*")}
-    locks = [path for path in (root / ".git").rglob("*.lock") if "clia" not in path.relative_to(root / ".git").parts[:1]]
+    git_dir = root / ".git" if (root / ".git").exists() else root
+    own = {entry.stat().st_ino for entry in (git_dir / "clia/ref-locks").glob("*")}
+    locks = [path for path in git_dir.rglob("*.lock") if "clia" not in path.relative_to(git_dir).parts[:1]]
     removed = [str(path.relative_to(root)) for path in locks if path.stat().st_ino not in own]
     for path in removed:
         os.unlink(root / path)
     for name in ("packed-refs.new", "gc.pid"):
-        (root / ".git" / name).unlink(missing_ok=True)
+        (git_dir / name).unlink(missing_ok=True)
     return removed
+
+
+def leave_branches(place: Place) -> None:
+    """Remove the worktrees of people: a branch that is checked out does not follow the hub, and git fetches nothing if one is half
+    made."""
+    for top in (place.root.parent, place.root / ".git/worktrees"):
+        for directory in [*top.glob("work-*"), *top.glob("person*")]:
+            shutil.rmtree(directory)
+    if place.git("symbolic-ref", "--quiet", "HEAD").startswith(HEADS):
+        place.git("checkout", "--quiet", "--detach")
 
 
 def describe(ended: Ended) -> str:

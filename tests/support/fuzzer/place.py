@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.git import refs as git_refs
-from clia.store import private_files, sqlite_store
+from clia.hub import remote
+from clia.store import postgres_locks, postgres_store, private_files, sqlite_store
+from clia.trust import move_log
 from support import git
 from support.space_driver import BRIEFING, settings
 
@@ -31,6 +33,21 @@ def main(input):
 """
 
 
+class World(NamedTuple):
+    """What a history has besides git and a disk."""
+
+    postgres: bool = False  # else SQLite
+    hub: bool = False
+
+    @property
+    def machines(self) -> int:
+        """With a hub and a store that they share, two machines work on the same agents."""
+        return 2 if self.postgres and self.hub else 1
+
+
+WORLDS = {"alone": World(), "server": World(postgres=True), "hub": World(hub=True), "fleet": World(postgres=True, hub=True)}
+
+
 class Place(NamedTuple):
     """A repository with a space, its remote, and the files of the history."""
 
@@ -38,14 +55,32 @@ class Place(NamedTuple):
     step: int = 0
     clock: int = 0  # seconds by which the clock is wrong
     part: int = 0  # of a burst
+    machine: int = 0
+    world: World = World()
+    store: str | None = None  # the address of a store on a server
 
     @property
     def root(self) -> Path:
-        return Path(self.top, "disk", "space")
+        return self.beside("space")
+
+    def beside(self, name: str) -> Path:
+        """A directory of this machine, on the disk of the history."""
+        return Path(self.top, "disk", f"{name}{'-of-2' if self.machine else ''}")
 
     @property
     def origin(self) -> Path:
         return Path(self.top, "origin.git")
+
+    @property
+    def hub(self) -> Path:
+        return Path(self.top, "hub.git")
+
+    def settings(self, **more: Any) -> clia.Settings:
+        return settings(**{"store": self.store, "clock": self.now, **more})
+
+    @property
+    def on_all_machines(self) -> list[Place]:
+        return [self._replace(machine=machine) for machine in range(self.world.machines)]
 
     @property
     def begun(self) -> Path:
@@ -65,7 +100,7 @@ class Place(NamedTuple):
         return START + timedelta(seconds=10 * self.step + self.clock)
 
     def open(self, reached: Callable[[str], None] | None = None, now: Callable[[], datetime] | None = None) -> clia.Space:
-        return clia.open(self.root, settings=settings(clock=now or self.now, reached=reached))
+        return clia.open(self.root, settings=self.settings(clock=now or self.now, reached=reached))
 
     def git_environment(self) -> dict[str, str]:
         """The environment of a person's git."""
@@ -99,16 +134,26 @@ class Place(NamedTuple):
                     yield words
 
 
-def be_impatient() -> None:
-    """Give up waiting for locks soon, in this process."""
+def be_impatient(place: Place) -> None:
+    """Give up waiting for locks soon, in this process. After an outage the hub is left alone in every other step."""
     git_refs.PATIENCE = PATIENCE
     private_files.LOCK_SECONDS = PATIENCE  # type: ignore[assignment]  # a part of a second
     private_files.NOTICE_SECONDS = PATIENCE
     sqlite_store.TIMEOUT = PATIENCE
+    move_log.LOCK_SECONDS = PATIENCE  # type: ignore[assignment]
+    remote.TRIES = 2
+    remote.LOCKED_SECONDS = PATIENCE
+    remote.BACKOFF_SECONDS = 0 if place.step % 2 else 3600
+    limits: tuple[tuple[Any, dict[str, float]], ...] = (
+        (postgres_store.PostgresStore, {"timeout": 5 * PATIENCE}),
+        (postgres_locks.PostgresLocks, {"timeout": 5 * PATIENCE, "patience": 2 * PATIENCE}),
+    )
+    for owner, defaults in limits:
+        owner.__init__.__kwdefaults__.update(defaults)
 
 
 def make(place: Place) -> None:
-    """Create the space of a history: three agents, one with a live session, a person's branch, and an empty remote."""
+    """Create the space of a history: three agents, one with a live session, a person's branch, an empty remote, and its hub."""
     root = place.root
     root.mkdir(parents=True)
     git("init", "--quiet", "--bare", "--initial-branch=main", str(place.origin), cwd=place.top)
@@ -117,11 +162,17 @@ def make(place: Place) -> None:
     (root / "README").write_text("people\n")
     git("add", ".", cwd=root)
     git("commit", "--quiet", "--message=first", cwd=root)
-    with clia.init(root, settings=settings(clock=place.now)) as space:
+    if place.world.hub:
+        git("push", "--quiet", "origin", "main", cwd=root)
+        git("init", "--quiet", "--bare", "--template=", "--initial-branch=main", str(place.hub), cwd=place.top)
+    with clia.init(root, settings=place.settings(), hub=str(place.hub) if place.world.hub else None) as space:
         space.define("flow", FLOW)
         for name in ("ada", "bob", "cyd"):
             space.spawn_at(name, BRIEFING, "main")
         space.start("bob", "flow")
+    for other in place.on_all_machines[1:]:
+        git("clone", "--quiet", "--template=", str(place.origin), str(other.root), cwd=place.top)
+        clia.init(other.root, settings=other.settings(), hub=str(place.hub)).close()
 
 
 class Outcome(NamedTuple):

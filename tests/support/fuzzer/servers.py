@@ -15,7 +15,7 @@ from clia.errors import CliaError
 from support.crashes import FORK
 from support.fuzzer import verbs
 from support.fuzzer.place import Outcome, be_impatient
-from support.fuzzer.traced import KILL, Ended, state_of
+from support.fuzzer.traced import KILL, LONGEST, Ended, state_of
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,6 +48,8 @@ class Server:
         return self
 
     def wait(self) -> Server:
+        if not self._pipe.poll(LONGEST):
+            raise RuntimeError(f"process {self.pids[0]} has run a verb for {LONGEST:g} s")
         try:
             answer = self._pipe.recv()
         except (EOFError, ConnectionResetError):  # it was killed
@@ -102,7 +104,7 @@ class _Faults:
 
 def _serve(pipe: Connection, other_end: Connection, place: Place) -> None:
     other_end.close()
-    be_impatient()
+    be_impatient(place)
     current = [place]
 
     def now() -> datetime:
@@ -113,6 +115,7 @@ def _serve(pipe: Connection, other_end: Connection, place: Place) -> None:
         with place.open(faults, now) as space:
             while True:
                 current[0], verb, seed, fault = pipe.recv()
+                be_impatient(current[0])
                 faults.arm(fault)
                 answer = _answer(current[0], space, verb, seed)
                 faults.arm(None)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _TRACEME, _CONT, _SYSCALL, _DETACH, _SETOPTIONS, _GET_SYSCALL_INFO, _EVENT_MESSAGE = 0, 7, 24, 17, 0x4200, 0x420E, 0x4201
 _SYSGOOD, _FORK, _VFORK, _CLONE, _EXEC, _EXITKILL = 1, 2, 4, 8, 16, 1 << 20
 _WALL = 0x40000000
+_CHILD_SUBREAPER = 36
 _ENTRY = 1
 _SYSCALL_STOP = signal.SIGTRAP | 0x80
 # Numbers of system calls, by machine: open, openat, rename, renameat, renameat2, link, linkat, unlink, unlinkat, mkdir, mkdirat,
@@ -37,14 +38,18 @@ _NUMBERS = {
     "x86_64": (2, 257, 82, 264, 316, 86, 265, 87, 263, 83, 258, 84, 77, 18),
     "aarch64": (None, 56, None, 38, 276, None, 37, None, 35, None, 34, None, 46, 68),
 }
+_THREAD_KILL = {"x86_64": 200, "aarch64": 130}
 KILL, STOP = "kill", "stop"
+LONGEST = 900.0
+"""Seconds after which a run counts as hanging."""
 
 
 class Fault(NamedTuple):
-    """What happens to a run, and after how many changes."""
+    """What happens to a run, and after how many changes. ``names_only``: only calls that rename, link or unlink are counted."""
 
     action: str
     after: int
+    names_only: bool = False
 
 
 class Ended(NamedTuple):
@@ -103,6 +108,8 @@ class Run:
         return self
 
     def _receive(self) -> None:
+        if not self._pipe.poll(LONGEST):
+            raise RuntimeError(f"process {self._tracer.pid} has traced a run for {LONGEST:g} s")
         try:
             what, *more = self._pipe.recv()
         except EOFError:
@@ -137,6 +144,7 @@ def _trace(
     pipe: Connection, other_end: Connection, job: Callable[[], Any] | list[str], fault: Fault | None, cwd: str, env: Any
 ) -> None:
     """The tracer's process."""
+    _libc().prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)  # git takes a dead process for alive until its parent has waited for it
     other_end.close()
     report, reported = os.pipe()
     out, written = os.pipe()
@@ -173,7 +181,7 @@ def _decoded(data: bytes) -> tuple[Any, str]:
 
 
 def _rest(handle: int) -> bytes:
-    """What is in a pipe. A grandchild that goes on may have it open: do not wait for it."""
+    """What is in a pipe. A grandchild that continues may have it open: do not wait for it."""
     os.set_blocking(handle, False)
     data = b""
     with suppress(BlockingIOError):
@@ -221,6 +229,8 @@ class _Tracer:
         numbers = _NUMBERS[platform.machine()]
         self._opens = {numbers[0]: 1, numbers[1]: 2}  # the argument with the flags
         self._changing = set(numbers[2:])
+        if fault is not None and fault.names_only:
+            self._opens, self._changing = {}, set(numbers[2:9])
 
     def follow(self) -> int | None:
         """Return the exit status of the run, or None if it is stopped now."""
@@ -237,6 +247,8 @@ class _Tracer:
                     return status
                 continue
             self.pids.add(pid)
+            if status >> 16:
+                self._add_new(pid)
             passed = 0
             stop = os.WSTOPSIG(status)
             if stop == _SYSCALL_STOP:
@@ -248,6 +260,14 @@ class _Tracer:
                 passed = stop
             with suppress(ProcessLookupError):
                 _ptrace(_SYSCALL, pid, 0, passed)
+
+    def _add_new(self, pid: int) -> None:
+        """Note the process or thread that a traced one has just started: it may have made no stop of its own yet."""
+        new = ctypes.c_ulong()
+        with suppress(OSError):
+            _ptrace(_EVENT_MESSAGE, pid, 0, ctypes.byref(new))
+            if os.path.exists(f"/proc/{new.value}/stat"):  # an exec has the former thread's id here
+                self.pids.add(new.value)
 
     def _is_change(self, pid: int) -> bool:
         info = _SyscallInfo()
@@ -274,8 +294,7 @@ class _Tracer:
                     os.kill(pid, signal.SIGKILL)
             return self._wait_for_death()
         for pid in list(self.pids):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
+            _signal_thread(pid, signal.SIGSTOP)
         for pid in list(self.pids):
             self._detach(pid, is_waiting=pid == at)
         while any(state_of(pid) not in "TZ" for pid in self.pids):  # the signal arrives after this call
@@ -298,15 +317,22 @@ class _Tracer:
     def _wait_for_death(self) -> int:
         status = 0
         remaining = set(self.pids)
-        while remaining:
+        while True:
             try:
-                pid, state = os.waitpid(-1, _WALL)
+                # What remains at the end are children of processes that have ended.
+                pid, state = os.waitpid(-1, _WALL if remaining else _WALL | os.WNOHANG)
             except ChildProcessError:
+                return status
+            if not pid:
                 return status
             if not os.WIFSTOPPED(state):
                 remaining.discard(pid)
                 status = state if pid == self._first else status
-        return status
+
+
+def _signal_thread(pid: int, number: int) -> None:
+    """Send a signal to one thread, or to a process with a single one; not if it has ended."""
+    _libc().syscall(_THREAD_KILL[platform.machine()], pid, number)
 
 
 def state_of(pid: int) -> str:

@@ -5,56 +5,19 @@ Each chooses what to do by the state of the space, and returns what must be true
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import clia
 from clia.errors import CliaError
-from support.fuzzer.place import Outcome, be_impatient
+from support.fuzzer import upkeep_verbs
+from support.fuzzer.act import MANY, Act, Skipped
+from support.fuzzer.place import FLOW, Outcome, be_impatient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from support.fuzzer.act import Facts
     from support.fuzzer.place import Place
-
-Facts = list[tuple[Any, ...]]
-MANY = 12
-"""Agents from which on no more are spawned."""
-
-
-class Skipped(Exception):
-    """There is nothing to do this verb with."""
-
-
-class Act:
-    """One verb: the open space, the choices of its step, and its text, which is unique."""
-
-    def __init__(self, place: Place, space: clia.Space, seed: str) -> None:
-        self.place = place
-        self.space = space
-        self.order = Random(seed)  # noqa: S311  # not a secret
-        self.text = place.token
-        self.path = f"file-{self.order.randrange(4)}"
-
-    def one_of(self, things: list[Any]) -> Any:
-        if not things:
-            raise Skipped
-        return self.order.choice(things)
-
-    def agent(self) -> str:
-        return str(self.one_of(self.space.agents()))
-
-    def two_agents(self) -> tuple[str, str]:
-        if len(self.space.agents()) < 2:
-            raise Skipped
-        one, two = self.order.sample(self.space.agents(), 2)
-        return one, two
-
-    def head(self, name: str) -> str:
-        """The commit that was just made."""
-        return str(self.space.head(name))
 
 
 def spawn(act: Act) -> Facts:
@@ -105,7 +68,22 @@ def merge(act: Act) -> Facts:
 def land(act: Act) -> Facts:
     name = act.agent()
     landed = act.space.land(name, "main", squash=act.order.random() < 0.3, no_ff=act.order.random() < 0.3, message=act.text)
-    return [("landed", name, landed.cid)] if isinstance(landed, clia.Landed) else []
+    return [("landed", name, landed.cid, act.place.machine)] if isinstance(landed, clia.Landed) else []
+
+
+def trace_once(act: Act) -> Facts:
+    """Add an entry twice: with its key it is there once."""
+    name = act.agent()
+    entry = {"kind": "console", "text": act.text, "key": act.text}
+    act.space.trace_once(name, [entry])
+    assert act.space.trace_once(name, [entry]) == 0, "an entry with a key was added twice"
+    return [("trace", name, act.text)]
+
+
+def review(act: Act) -> Facts:
+    src, dst = act.two_agents()
+    act.space.reviews(src, dst)
+    return [("edge", src, "reviews", dst)]
 
 
 def relate(act: Act) -> Facts:
@@ -133,8 +111,6 @@ def restore(act: Act) -> Facts:
 
 
 def define(act: Act) -> Facts:
-    from support.fuzzer.place import FLOW
-
     flow = act.space.define("flow", f"# {act.text}\n{FLOW}")
     return [("version", "flow", flow.cid)]
 
@@ -180,6 +156,55 @@ def fork(act: Act) -> Facts:
     return [("agent", name), ("session", name, session.id)]
 
 
+def give_up(act: Act) -> Facts:
+    request = act.one_of(sorted(act.space.pending(), key=lambda request: (request.agent, request.id)))
+    act.space.give_up(request.agent, act.text, request.id)
+    return [("given-up", request.agent, request.id)]
+
+
+def replay(act: Act) -> Facts:
+    """Replay a session with the current flow; nothing is written."""
+    session = act.one_of(sorted((session.agent, session.id) for session in act.space.sessions() if session.flow == "flow"))
+    act.space.replay_behaviour(session[0], "flow", session[1])
+    return []
+
+
+def propose(act: Act) -> Facts:
+    version = act.space.propose_behaviour("prompt", f"Look again at {act.text}.", "prompt")
+    return [("version", "prompt", version.cid)]
+
+
+def adopt_version(act: Act) -> Facts:
+    version = act.one_of(sorted(act.space.behaviour("prompt").versions))
+    act.space.adopt_behaviour("prompt", version.cid, why=act.text)
+    return [("version", "prompt", version.cid)]
+
+
+def retire(act: Act) -> Facts:
+    act.space.retire_behaviour("prompt", why=act.text)
+    return []
+
+
+def rotate_key(act: Act) -> Facts:
+    act.space.rotate_key()
+    return []
+
+
+def rotate_machine_key(act: Act) -> Facts:
+    act.space.trust.rotate_machine()
+    return []
+
+
+def accept_finding(act: Act) -> Facts:
+    act.space.trust.accept("unsigned", act.head(act.agent()), act.text)
+    return []
+
+
+def claim(act: Act) -> Facts:
+    act.space.claim(act.agent())
+    return []
+
+
 def register(act: Act) -> Facts:
     act.space.register_type(f"step-{act.place.mark}", "agent-commit")
     return [("type", f"step-{act.place.mark}")]
@@ -199,6 +224,7 @@ def attach(act: Act) -> Facts:
     cid = act.space.genesis(name)
     if act.space.trace_for(cid) is not None:
         raise Skipped
+    act.place.begin("attach", cid, act.text)
     act.space.attach_trace(cid, [{"kind": "console", "text": act.text}])
     return [("trace", name, act.text)]
 
@@ -210,65 +236,22 @@ def purge(act: Act) -> Facts:
     return [("purged", *hit)]
 
 
-def relink(act: Act) -> Facts:
-    act.space.relink()
-    return []
-
-
-def maintain(act: Act) -> Facts:
-    act.space.maintain(archive_idle_days=act.order.choice((None, None, 0)))
-    return []
-
-
-def rebuild(act: Act) -> Facts:
-    act.space.rebuild()
-    return []
-
-
-def read(act: Act) -> Facts:
-    """Everything that pages and lists read; none of it may fail."""
-    space = act.space
-    space.states()
-    space.relations()
-    space.pending()
-    space.sessions()
-    space.window(limit=50)
-    space.hub_status() if space.has_hub else space.verify()
-    for name in space.agents():
-        space.agent_tree(name)
-        space.log(name, limit=20)
-    return []
-
-
-def doctor(act: Act) -> Facts:
-    act.space.doctor(repair=act.order.random() < 0.5)
-    return []
-
-
-def publish(act: Act) -> Facts:
-    names = sorted({*act.space.agents(), *act.space.agents(archived=True)})
-    chosen = names if act.order.random() < 0.5 else [act.one_of(names)]
-    pushed = act.space.publish(chosen)
-    refused = {ref.ref for ref in pushed if ref.state == "refused"}
-    assert not refused or not [ref for ref in pushed if ref.state in ("new", "moved")], f"not all or nothing: {pushed}"
-    return []
-
-
 def checkout(act: Act) -> Facts:
     name = act.agent()
-    directory = Path(act.place.top, "disk", f"checkout-{name}")
+    directory = act.place.beside(f"checkout-{name}")
     act.space.checkout(name, directory)
     return []
 
 
 def commit_dir(act: Act) -> Facts:
     """Commit a checkout. Its files may be older than the agent's head, which is refused, or renew its own worktree."""
-    directory = act.one_of(sorted(Path(act.place.top, "disk").glob("checkout-*")))
-    name = directory.name.removeprefix("checkout-")
-    if name not in act.space.agents():
-        shutil.rmtree(directory, ignore_errors=True)
-        raise Skipped
-    (directory / act.path).write_text(f"{act.text}\n")
+    names = [name for name in act.space.agents() if act.place.beside(f"checkout-{name}").exists()]
+    name = act.one_of(sorted(names))
+    directory = act.place.beside(f"checkout-{name}")
+    try:
+        (directory / act.path).write_text(f"{act.text}\n")
+    except OSError:
+        raise Skipped from None  # the disk is full
     base = act.space.checkout_at(directory)
     cid = act.space.commit_dir(name, "finding", directory, message=act.text, base=None if base is None else base.base)
     return [("commit", name, cid), ("message", name, act.text)]
@@ -295,12 +278,29 @@ VERBS: dict[str, tuple[Callable[[Act], Facts], int]] = {
     "behave": (behave, 1),
     "attach": (attach, 1),
     "purge": (purge, 1),
-    "relink": (relink, 1),
-    "maintain": (maintain, 2),
-    "rebuild": (rebuild, 1),
-    "read": (read, 3),
-    "doctor": (doctor, 1),
-    "publish": (publish, 2),
+    "relink": (upkeep_verbs.relink, 1),
+    "maintain": (upkeep_verbs.maintain, 2),
+    "rebuild": (upkeep_verbs.rebuild, 1),
+    "read": (upkeep_verbs.read, 3),
+    "doctor": (upkeep_verbs.doctor, 1),
+    "publish": (upkeep_verbs.publish, 2),
+    "upkeep": (upkeep_verbs.upkeep, 3),
+    "put-away": (upkeep_verbs.put_away, 3),
+    "bring-back": (upkeep_verbs.bring_back, 1),
+    "hub-sync": (upkeep_verbs.hub_sync, 2),
+    "adopt": (upkeep_verbs.adopt, 1),
+    "back-up": (upkeep_verbs.back_up, 2),
+    "trace-once": (trace_once, 2),
+    "review": (review, 1),
+    "give-up": (give_up, 1),
+    "propose": (propose, 1),
+    "adopt-version": (adopt_version, 1),
+    "retire": (retire, 1),
+    "replay": (replay, 1),
+    "rotate-key": (rotate_key, 1),
+    "rotate-machine-key": (rotate_machine_key, 1),
+    "accept-finding": (accept_finding, 1),
+    "claim": (claim, 1),
     "checkout": (checkout, 1),
     "commit-dir": (commit_dir, 2),
 }
@@ -309,7 +309,7 @@ VERBS: dict[str, tuple[Callable[[Act], Facts], int]] = {
 
 def run(place: Place, verb: str, seed: str) -> Outcome:
     """Run a verb as a command does: open the space, act, close it. An error that is not clia's is raised."""
-    be_impatient()
+    be_impatient(place)
     try:
         with place.open() as space:
             return acted(place, space, verb, seed)

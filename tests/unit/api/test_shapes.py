@@ -35,12 +35,11 @@ from clia.api.shapes import (
 )
 from clia.api.special_shapes import CONTENT, ENTRIES, EXTRA_SCHEMAS, SESSION, THING, TYPED
 from clia.errors import InvalidInput
-from clia.facade.aliases import alias
 from clia.forge.api.openapi import document
 from clia.git.records import Stamp
 from clia.sessions.model import Session
 from clia.sessions.service import SessionRecord
-from clia.verbs import GET, route_of, service
+from clia.verbs import GET, alias, route_of, service
 
 DECISION = record_of(clia.Decision)
 VERBS = {verb.name: verb for verb in all_verbs()}
@@ -322,11 +321,11 @@ def test_a_session_and_a_decision_survive_a_round_trip() -> None:
         "name": "flow",
         "flow": "0" * 40,
         "started_at": "2026-05-01T00:00:00Z",
-        "pending": [[3, "human", "tag", {"a": [1]}, 7, "2026-05-01T00:00:01Z"]],
         "done": 2,
         "forked": {"agent": "b"},
     }
-    session = Session("scout", "ask-1", row, lambda: (None, []))
+    calls = [[3, "human", "tag", {"a": [1]}, 7, "2026-05-01T00:00:01Z"]]
+    session = Session("scout", "ask-1", row, lambda: calls, lambda: (None, []))
     encoded = json.loads(json.dumps(SESSION.encode(session)))
     decoded = SESSION.decode(encoded, "it")
     assert decoded.to_json() == session.to_json()

@@ -174,7 +174,7 @@ def test_a_peers_version_runs_with_an_execute_grant_or_after_adoption(tmp_path: 
 
 
 def test_a_peers_marks_apply_to_its_own_versions_only(tmp_path: Path) -> None:
-    """A mark in a peer's chain does not permit a version of ours, or one that the chain does not have."""
+    """A mark in a peer's chain does not permit one of our versions, or one that the chain does not have."""
     pair = Pair(tmp_path.resolve())
     pair.owner.behaviours.add("hello", check_flow(1), SESSION_FLOW)
     pair.hearer.spawn("mine", BRIEFING)

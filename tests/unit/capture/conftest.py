@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.capture.hook_tools import CliaProgram
+from clia.capture.installation.hook_tools import CliaProgram
 from support.captured import new_space
 from support.hook_desk import Desk
 from support.space_driver import settings

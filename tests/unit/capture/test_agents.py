@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,57 @@ def test_a_session_with_one_event_has_an_agent(root: Path, space: clia.Space) ->
     assert run_ingest(root).done._replace(unreadable=0) == run_ingest(root).done._replace(events=1, entries=1, agents=1)
     assert only_agent(space) == "claude-oneevent"
     check_sound(root, space)
+
+
+def write_identity(where: Path, slug: str, guardrail: str) -> None:
+    path = where / f".clia/agents/{slug}/{slug}@x.agent.triad.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"slug": slug, "guardrails": [guardrail]}))
+
+
+def profile_of(space: clia.Space, agent: str) -> tuple[str | None, list[str]]:
+    profile = space.record_of(agent).get("profile.json")
+    return (None, []) if profile is None else (profile["slug"], profile["document"]["guardrails"])
+
+
+def test_a_session_works_under_the_identity_that_the_environment_or_the_configuration_names(root: Path, space: clia.Space) -> None:
+    for slug, rule in (("scout", "Read first."), ("default", "Ask first."), ("root", "No secrets.")):
+        write_identity(root, slug, rule)
+
+    def captured(session: str, agent: str = "") -> tuple[str | None, list[str]]:
+        put(root, event("UserPromptSubmit", session, prompt="Look."), agent=agent)
+        assert not run_ingest(root).trouble
+        return profile_of(space, agent_of(space, "claude-code", session))
+
+    assert captured("first") == (None, ["No secrets."])
+    config = root / ".git/clia/config.toml"
+    config.write_text('[capture]\nidentity = "default"\n')
+    assert captured("named", agent="scout") == ("scout", ["No secrets.", "Read first."])
+    assert captured("other") == ("default", ["No secrets.", "Ask first."])
+    config.write_text('[capture]\nidentity = "nobody"\n')
+    assert captured("last") == (None, ["No secrets."])
+
+
+def test_a_sub_agent_whose_type_is_an_identity_works_under_it_and_another_under_its_parents(root: Path, space: clia.Space) -> None:
+    write_identity(root, "scout", "Read first.")
+    write_identity(root, "code-reviewer", "Name the line.")
+    report = rehearse(root, [{"prompt": "Look."}], agent="scout")
+    for sub, kind in (("s1", "code-reviewer"), ("s2", "Explore"), ("s3", "../up")):
+        put(root, event("SubagentStart", report["session"], agent_id=sub, agent_type=kind), agent="scout")
+    assert not run_ingest(root).trouble
+    profiles = [profile_of(space, agent_of(space, "claude-code", report["session"], sub)) for sub in ("s1", "s2", "s3")]
+    assert profiles == [("code-reviewer", ["Name the line."]), ("scout", ["Read first."]), ("scout", ["Read first."])]
+
+
+def test_the_place_of_a_session_is_the_directory_that_it_runs_in(root: Path, space: clia.Space) -> None:
+    where = root / "services/payments"
+    where.mkdir(parents=True)
+    write_identity(where, "root", "Four eyes.")
+    put(root, event("PostToolUse", "One", tool_use_id="t", tool_name="Bash", tool_response="out"), cwd=str(where))
+    run_ingest(root)
+    (agent,) = space.agents()
+    assert space.record_of(agent)["place.json"]["path"] == "services/payments"
+    assert profile_of(space, agent) == (None, ["Four eyes."])
 
 
 @pytest.mark.parametrize(
@@ -127,12 +179,12 @@ def test_a_repository_whose_path_is_not_utf8_is_supported(tmp_path: Path) -> Non
     root = new_space(tmp_path.resolve() / os.fsdecode(b"sp\xff%41"))
     for name in ("Hello.", "", "Bye.", ""):
         more = {"prompt": name} if name else {}
+        (root / ("found" if name else "turn")).write_text(f"{name}x\n")
         put(root, event("UserPromptSubmit" if name else "Stop", cwd=f"{tmp_path}/sp\N{REPLACEMENT CHARACTER}%41", **more))
-        (root / (name or "turn")).write_text("x\n")
         assert (run_ingest(root).trouble, rejected_codes(root)) == ((), {})
     with clia.open(root, settings=settings()) as space:
         assert subjects(space, only_agent(space))[1:] == ["Hello.", "Bye."]
-        assert set(space.files(only_agent(space))) == {"README.md", "Hello.", "turn", "Bye."}
+        assert set(space.files(only_agent(space))) == {"README.md", "turn"}
 
 
 def test_a_session_may_be_resumed_cleared_or_forked(root: Path, space: clia.Space) -> None:

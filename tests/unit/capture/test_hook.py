@@ -34,14 +34,14 @@ def test_the_event_name_is_found_in_the_payload(payload: bytes, name: bytes) -> 
 STARTS = ["SessionStart", "UserPromptSubmit", "BeforeAgent", "SubagentStart", "TaskStart", "TaskResume"]
 
 
-@pytest.mark.parametrize("name", [*STARTS, "SubagentStop"])
-def test_a_tool_waits_for_the_ingest_of_a_start_or_prompt_or_the_end_of_a_sub_agent(name: str) -> None:
+@pytest.mark.parametrize("name", [*STARTS, "SubagentStop", "Stop", "SessionEnd"])
+def test_a_tool_waits_for_the_ingest_of_a_start_or_prompt_or_end(name: str) -> None:
     event = b'{"hook_event_name": "%s", "source": "resume"}' % name.encode()
     assert main.starts_ingest(event, in_run=False)
     assert 0 < main.wait_limit(event, in_run=False) < 10
 
 
-@pytest.mark.parametrize("name", ["Stop", "SessionEnd", "PreToolUse", "SessionStart"])
+@pytest.mark.parametrize("name", ["PreToolUse", "PostToolUse", "Notification", "SessionStart"])
 def test_a_tool_does_not_wait_for_other_events_or_after_it_was_compacted(name: str) -> None:
     event = b'{"hook_event_name": "%s", "source":"compact"}' % name.encode()
     assert main.wait_limit(event, in_run=False) == 0

@@ -143,7 +143,8 @@ def test_a_session_in_a_submodule_is_recorded_in_the_project_that_the_tool_names
 
 
 def test_a_file_of_300_megabytes_is_committed(root: Path, soak: bool) -> None:
-    """In a soak; usually one of 3 MB."""
+    """If the configuration allows it. In a soak; usually one of 3 MB."""
+    (root / ".git/clia/config.toml").write_text('[capture]\nsize_mb = 1\nallow = ["*.bin"]\n')
     with (root / "large.bin").open("wb") as file:
         file.truncate((300 if soak else 3) * 1_000_000)
     hook(root, "SessionStart", source="startup")

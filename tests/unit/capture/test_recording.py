@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from support import git
-from support.captured import agent_of, hook, ingest_live, put, recorded, run_ingest
+from support.captured import agent_of, hook, ingest_live, later_file_time, put, recorded, run_ingest
 from support.fake_secrets import FAKES
 
 if TYPE_CHECKING:
@@ -140,15 +140,15 @@ def test_a_checkout_is_updated_if_a_turn_is_committed_without_its_files(root: Pa
 
 
 def test_files_that_a_session_finds_are_not_attributed_to_it(root: Path, space: clia.Space) -> None:
-    (root / "mine.txt").write_text("a person's\n")
+    (root / "README.md").write_text("a person's\n")
     hook(root, "SessionStart", source="startup")
     run_ingest(root)
     (root / "tools.txt").write_text("the tool's\n")
     hook(root, "Stop")
     run_ingest(root)
     (agent,) = space.agents()
-    assert space.files(agent)["mine.txt"] == b"a person's\n"
-    assert [line.agent for line in space.blame(agent, "mine.txt")] == [None]
+    assert space.files(agent)["README.md"] == b"a person's\n"
+    assert [line.agent for line in space.blame(agent, "README.md")] == [None]
     assert [line.agent for line in space.blame(agent, "tools.txt")] == [agent]
     assert space.verify().findings == ()
 
@@ -186,12 +186,14 @@ def test_changes_of_people_between_two_turns_are_theirs(root: Path, space: clia.
     (root / "open.txt").write_text("not committed\n")
     turn(root, "two.txt")
     (agent,) = space.agents()
-    people = dict.fromkeys(("mine.txt", "pulled.txt", "open.txt"))
+    people = dict.fromkeys(("mine.txt", "pulled.txt"))
     assert authors(space, *people, "one.txt", "two.txt") == people | {"one.txt": agent, "two.txt": agent}
     assert [file.path for file in space.changed(space.session_log(agent)[0].cid)] == ["two.txt"]
+    assert "open.txt" not in space.files(agent), "git does not track it"
     git("add", "-A", cwd=root)
     git("commit", "--quiet", "--message=all", cwd=root)
-    assert [line.agent for path in (*people, "two.txt") for line in space.blame("main", path)] == [None, None, None, agent]
+    authors_in_main = [line.agent for path in (*people, "open.txt", "two.txt") for line in space.blame("main", path)]
+    assert authors_in_main == [None, None, None, agent]
     assert space.verify().findings == ()
 
 
@@ -201,11 +203,11 @@ def test_changes_of_people_before_a_session_is_resumed_are_theirs(root: Path, sp
     send(root, "SessionStart", source="startup")
     turn(root, "one.txt")
     send(root, end)
-    (root / "mine.txt").write_text("a person's\n")
+    (root / "README.md").write_text("a person's\n")
     send(root, "SessionStart", source="resume")
     turn(root, "two.txt")
     (agent,) = space.agents()
-    assert authors(space, "one.txt", "mine.txt", "two.txt") == {"one.txt": agent, "mine.txt": None, "two.txt": agent}
+    assert authors(space, "one.txt", "README.md", "two.txt") == {"one.txt": agent, "README.md": None, "two.txt": agent}
 
 
 def test_changes_of_an_interrupted_turn_are_the_agents(root: Path, space: clia.Space) -> None:
@@ -218,6 +220,34 @@ def test_changes_of_an_interrupted_turn_are_the_agents(root: Path, space: clia.S
     (root / "three.txt").write_text("three\n")
     turn(root, "four.txt")
     assert None not in authors(space, "one.txt", "two.txt", "three.txt", "four.txt").values()
+
+
+def test_an_interrupted_turn_is_committed_at_the_next_prompt(root: Path, space: clia.Space, tmp_path: Path) -> None:
+    """Claude Code reports no end of it: its transcript says that it was interrupted."""
+    common = {"sessionId": "abcdef12-9", "cwd": str(root)}
+
+    def line(text: str, at: str, **more: str) -> str:
+        return (
+            json.dumps({**common, "type": "user", "message": {"content": text}, "timestamp": f"2026-11-16T17:0{at}Z", **more})
+            + "\n"
+        )
+
+    transcript = tmp_path / "session.jsonl"
+    path = {"transcript_path": str(transcript)}
+    transcript.write_text(line("One.", "1:00", promptId="1"))
+    send(root, "SessionStart", source="startup", **path)
+    send(root, "UserPromptSubmit", prompt="One.", prompt_id="1", **path)
+    (root / "one.txt").write_text("one\n")
+    with transcript.open("a") as file:
+        file.write(line("[Request interrupted by user]", "2:00") + line("Two.", "3:00", promptId="2"))
+    send(root, "UserPromptSubmit", prompt="Two.", prompt_id="2", **path)
+    (root / "two.txt").write_text("two\n")
+    send(root, "Stop", **path)
+    (agent,) = space.agents()
+    commits = [(commit.message, {file.path for file in space.changed(commit.cid)}) for commit in space.session_log(agent)]
+    assert commits[:2] == [("Two.", {"two.txt"}), ("interrupted turn: One.", {"one.txt"})]
+    texts = [(str(entry["kind"]), str(entry["text"])) for _, entry in recorded(space) if entry["kind"] == "prompt"]
+    assert sorted(texts) == [("prompt", "One."), ("prompt", "Two.")]
 
 
 @pytest.mark.parametrize("name", ["PreToolUse", "Stop"])
@@ -242,8 +272,9 @@ def later_call(root: Path, ident: str, tool: str, **given: str) -> None:
 def test_the_files_that_late_calls_name_are_the_turns_and_the_others_are_as_found(root: Path, space: clia.Space, name: str) -> None:
     if name != "SessionStart":
         send(root, "SessionStart", source="startup")
-    for path in ("mine.txt", "both.txt"):
+    for path in ("README.md", "mine.txt", "both.txt"):
         (root / path).write_text("a person's\n")
+    later_file_time(root)
     hook(root, name, prompt="Write.", prompt_id="1")
     (root / "made.txt").write_text("made\n")
     later_call(root, "r", "Read", file_path=str(root / "mine.txt"))
@@ -252,7 +283,8 @@ def test_the_files_that_late_calls_name_are_the_turns_and_the_others_are_as_foun
     run_ingest(root)
     send(root, "Stop")
     (agent,) = space.agents()
-    assert authors(space, "mine.txt", "made.txt", "both.txt") == {"mine.txt": None, "made.txt": agent, "both.txt": agent}
+    assert authors(space, "README.md", "made.txt", "both.txt") == {"README.md": None, "made.txt": agent, "both.txt": agent}
+    assert "mine.txt" not in space.files(agent)
     assert space.verify().findings == ()
 
 
@@ -327,5 +359,5 @@ def test_the_named_files_of_a_killed_session_are_its_own_when_another_starts(roo
     first, second = agent_of(space, "claude-code", "aaaaaaaa-1"), agent_of(space, "claude-code", "bbbbbbbb-2")
     commit = space.session_log(first)[0]
     assert (commit.message.splitlines()[0], {file.path for file in space.changed(commit.cid)}) == ("Write half.", {"half.txt"})
-    assert "draft.txt" in git("ls-tree", "--name-only", f"refs/heads/agents/{second}", cwd=root).split()
+    assert "draft.txt" not in space.files(second)
     assert run_ingest(root).done.commits == 0

@@ -236,7 +236,7 @@ def test_a_sub_agent_in_a_separate_worktree_starts_from_its_files(root: Path, sp
     run_ingest(root)
     session, agent = sorted(space.agents(), key=len)
     assert space.files(agent) == {"README.md": b"people\n", "apart.txt": b"apart\n"}
-    assert space.files(session) == {"README.md": b"people\n", "mine.txt": b"a person's\n"}
+    assert space.files(session) == {"README.md": b"people\n"}
     assert [line.agent for line in space.blame(agent, "apart.txt")] == [agent]
     assert space.verify().findings == ()
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,12 +16,12 @@ from clia.errors import StoreError
 from support import git, program
 from support.effects import made_space
 from support.fake_secrets import ALNUM
+from support.plain_git import commit_file
 from support.programs import run
 from support.spaces import refused, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import clia
 
@@ -134,3 +137,141 @@ def test_commits_made_meanwhile_are_kept_and_conflicting_work_is_reported_with_i
     assert space.files("scout") == {"one": b"1\n", "two": b"2\n", "three": b"1\n", "four": b"4\n"}
     assert {"inside", "other", "again"} < {commit.subject for commit in space.session_log("scout")}
     assert space.verify().findings == ()
+
+
+def left_out(space: clia.Space, commit: str | None) -> dict[str, str]:
+    """The files that the trace of a commit names as not recorded, and why."""
+    trace = space.traces.of(commit or "")
+    notes = [entry["data"]["left_out"] for entry in (trace.entries if trace else ()) if "left_out" in entry.get("data", {})]
+    return {file["path"]: file["code"] for note in notes for file in note}
+
+
+def test_large_files_and_secrets_of_a_program_stay_in_its_worktree(space: clia.Space, tmp_path: Path) -> None:
+    """They are named in the trace, and the next run does not commit again because of them."""
+    key = "ghp_" + ALNUM[:36]
+    script = f"truncate -s 300000000 data.bin; echo KEY={key} > .env; git add .env; echo made > made.txt"
+    report = run(space, "sh", "-c", script)
+    assert (report.problem, report.files) == (None, 1)
+    assert left_out(space, report.commit) == {".env": "secret", "data.bin": "too-large"}
+    assert {"data.bin", ".env", "made.txt"} < set(os.listdir(report.directory))
+    tree = space.show(report.commit or "").tree
+    again = run(space, "true")
+    assert (again.left, again.files, space.show(again.commit or "").tree) == (None, 0, tree)
+    reasons = (
+        ".env: it seems to contain a secret: github-token in line 1",
+        "data.bin: 300 MB, more than the limit of 10 MB",
+    )
+    assert report.left_out == again.left_out == reasons, "each run is told"
+    words = ["git", "cat-file", "--batch-all-objects", "--batch-check=%(objectsize)"]
+    sizes = subprocess.run(words, cwd=tmp_path / "shop", capture_output=True, check=True).stdout.split()
+    assert max(map(int, sizes)) < 100_000
+
+
+def test_a_commit_that_a_program_made_itself_is_adopted_as_it_is(space: clia.Space) -> None:
+    """It is history. Further changes of its files are checked again."""
+    key, other = "ghp_" + ALNUM[:36], "ghp_" + ALNUM[36:][::-1] + ALNUM[:20]
+    commit = "git -c user.name=x -c user.email=x@example.com commit -qm keys"
+    report = run(space, "sh", "-c", f"echo KEY={key} > .env; git add .env; {commit}; echo MORE={other} >> .env")
+    assert (report.adopted, report.problem) == (1, None)
+    assert left_out(space, report.commit) == {".env": "secret"}
+    assert space.files(report.commit or "")[".env"] == f"KEY={key}\n".encode()
+
+
+WORKTREES = {
+    "kept": ("../beside", ""),
+    "inside its own": (".tool/beside", ""),
+    "removed again": ("../beside", "git worktree remove ../beside"),
+    "merged and removed": ("../beside", "git merge -q topic && git worktree remove ../beside"),
+}
+
+
+@pytest.mark.parametrize("kind", WORKTREES)
+def test_commits_in_a_worktree_that_a_program_adds_are_its_agents(space: clia.Space, tmp_path: Path, kind: str) -> None:
+    """A person has a worktree before, and adds one meanwhile, with commits that stay theirs."""
+    root = tmp_path / "shop"
+    commit_file(root, "stock.txt", "figs 2\n")
+    for name in ("old", "new"):
+        git("worktree", "add", "-q", "-b", name, str(tmp_path / name), cwd=root)
+    git("worktree", "remove", str(tmp_path / "new"), cwd=root)
+    place, end = WORKTREES[kind]
+    commit = "git -c user.name=x -c user.email=x@example.com commit -q"
+    persons = f"git -C {root} worktree add -q {tmp_path / 'new'} new"
+    for name in ("old", "new"):
+        persons += f" && (cd {tmp_path / name} && echo {name} >> stock.txt && {commit} -am {name})"
+    tools = f"git worktree add -q -b topic {place} && (cd {place} && echo plums 3 >> stock.txt && {commit} -am Plums)"
+    report = run(space, "sh", "-ec", f"{persons}; {tools}; {end or 'true'}", birth=SpawnOptions(at="HEAD"))
+    assert (report.exit_code, report.problem, report.adopted) == (0, None, 1)
+    assert [line.agent for line in space.blame("topic", "stock.txt")] == [None, "scout"]
+    for name in ("old", "new"):
+        assert [line.agent for line in space.blame(name, "stock.txt")] == [None, None]
+    assert run(space, "true").adopted == 0
+    assert space.verify().findings == ()
+
+
+def test_commits_in_a_worktree_of_a_killed_program_are_adopted_by_the_next_run(space: clia.Space, tmp_path: Path) -> None:
+    commit_file(tmp_path / "shop", "stock.txt", "figs 2\n")
+    report = run(space, "true", birth=SpawnOptions(at="HEAD"))
+    space.captures.watch_programs(report.directory, running=True)  # the program starts, and clia is killed before it ends
+    beside = tmp_path / "beside"
+    git("worktree", "add", "-q", "-b", "topic", str(beside), cwd=Path(report.directory))
+    commit_file(beside, "stock.txt", "figs 2\nplums 3\n")
+    again = run(space, "true")
+    assert space.show(again.left or "").adopted
+    commit_file(beside, "stock.txt", "figs 2\nplums 3\nmine\n")  # a person's, between two runs
+    assert run(space, "true").adopted == 0
+    assert [line.agent for line in space.blame("topic", "stock.txt")] == [None, "scout", None]
+
+
+def test_a_stash_of_a_person_that_a_program_pops_is_kept(space: clia.Space, tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    commit_file(root, "stock.txt", "figs 2\n")
+    (root / "stock.txt").write_text("figs 3\n")
+    git("stash", "-q", cwd=root)
+    stash = git("rev-parse", "refs/stash", cwd=root).strip()
+    report = run(space, "git", "stash", "pop", "-q", birth=SpawnOptions(at="HEAD"))
+    assert report.problem is None
+    assert git("stash", "list", cwd=root) == ""
+    assert stash in git("rev-list", f"refs/clia/own/{report.agent}", cwd=root).split()
+    assert stash not in git("fsck", "--unreachable", "--no-reflogs", cwd=root)
+
+
+def test_a_program_gets_the_guardrails_of_its_agent_in_a_file(space: clia.Space, tmp_path: Path) -> None:
+    write_rules(tmp_path / "shop", "Never deploy.")
+    report = run(space, "sh", "-c", 'cat "$CLIA_INSTRUCTIONS" > seen.txt', birth=SpawnOptions(text="Fix the till.", slug="worker"))
+    seen = seen_by(space, report.commit)
+    assert seen.index("- Never deploy.") < seen.index("Fix the till.")
+    file = os.path.join(os.path.dirname(report.directory), f"{report.agent}.instructions.md")
+    assert os.stat(file).st_mode & 0o777 == 0o600
+    write_rules(tmp_path / "shop", "Ask first.")
+    told: list[str] = []
+    report = run(space, "sh", "-c", 'cat "$CLIA_INSTRUCTIONS" > seen.txt', tell=told.append)
+    seen = seen_by(space, report.commit)
+    assert "- Never deploy.\n- Ask first.\n" in seen
+    assert any("Never deploy." in line for line in told)
+
+
+def test_no_program_runs_while_documents_of_its_agents_identity_cannot_be_read(space: clia.Space, tmp_path: Path) -> None:
+    path = write_rules(tmp_path / "shop", "Never deploy.")
+    run(space, "true", birth=SpawnOptions(slug="worker"))
+    head = space.head("scout")
+    path.write_text("{")
+    refused("incomplete-profile", lambda: run(space, "true"))
+    refused("empty-value", lambda: run(space, "true", birth=SpawnOptions(accept_incomplete=" ")))
+    assert space.head("scout") == head
+    report = run(space, "true", birth=SpawnOptions(accept_incomplete="it is mended tomorrow"))
+    trace = space.trace_for(report.commit or "")
+    assert trace is not None
+    assert any("it is mended tomorrow" in entry["text"] for entry in trace.entries)
+
+
+def write_rules(root: Path, *guardrails: str) -> Path:
+    path = root / ".clia/agents/worker/worker@shop.agent.triad.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"slug": "worker", "guardrails": guardrails}))
+    return path
+
+
+def seen_by(space: clia.Space, commit: str | None) -> str:
+    data = space.files(commit or "")["seen.txt"]
+    assert isinstance(data, bytes)
+    return data.decode()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.capture.hook_health import captured_in
+from clia.capture.installation.hook_health import captured_in
 from support import git
 from support.captured import hook, new_space, put, recorded, run_ingest
 from support.space_driver import settings

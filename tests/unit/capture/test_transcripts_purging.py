@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.capture import claude_code
 from clia.capture.spool_reader import REJECTED, rejected
+from clia.capture.tools import claude_code
 from clia.capture.transcripts import TranscriptCursor, read_events, with_texts
 from support.captured import common_dir, hook, put, rehearse, run_ingest, waiting
 from support.fake_secrets import FAKES

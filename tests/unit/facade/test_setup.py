@@ -28,7 +28,8 @@ def other_store(store: str) -> str:
 
 def test_all_machines_keep_heads_at_the_same_refs(tmp_path: Path, hub: Hub) -> None:
     set_up(tmp_path / "one", settings=settings(), hub=HubTarget(hub.url, "published")).space.close()
-    with machine(tmp_path / "two", hub) as second, clia.open(tmp_path / "one", settings=settings()) as first:
+    joining = clia.init(tmp_path / "two", settings=settings(), hub=hub.url)
+    with joining as second, clia.open(tmp_path / "one", settings=settings()) as first:
         assert second.hub.status().heads == "published"
         first.spawn("scout", BRIEFING)
         second.hub.sync()

@@ -178,7 +178,7 @@ def test_a_snapshot_replaces_statements_that_expired_unheard(ear: Ear, owner: Sp
 
 
 def test_another_algorithm_is_refused(ear: Ear, owner: Speaker) -> None:
-    """None, HMAC with the public key as secret, an older name of ours, and another curve, each correctly signed."""
+    """None, HMAC with the public key as secret, one of our older names, and another curve, each correctly signed."""
     payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
 
     def body(alg: Any) -> str:

@@ -10,6 +10,8 @@ import pytest
 
 import clia
 from clia.cli.main import main
+from clia.errors import GitError
+from clia.federation.announcing import Announcer
 from clia.testing import components
 from support import git
 from support.federation import Pair, codes, plumbed
@@ -98,6 +100,26 @@ def test_keys_of_another_clone_are_adopted_only_if_they_continue_ours(pair: Pair
         own_key = clone.peers.key()
         assert ("refs/clia/keys", "diverged") in [adoption[:2] for adoption in clone.adopt()]
         assert clone.peers.key() == own_key
+
+
+def test_a_key_is_replaced_once_although_a_peer_cannot_be_told(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise GitError("the disk is full")
+
+    notices: list[str] = []
+    clock = pair.owner.local.clock
+    settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), notify=notices.append, clock=clock)
+    with clia.open(pair.place("owner"), settings=settings) as owner:
+        with monkeypatch.context() as patch:
+            patch.setattr(Announcer, "announce", full)
+            key = owner.peers.rotate_key()
+        assert (len(key.chain), key.mine) == (2, True)
+        assert notices == [
+            "the key is replaced, but not announced to bee (the disk is full); clia announce bee --snapshot does that"
+        ]
+        owner.peers.announce("bee", snapshot=True)
+    assert codes(pair.sync().refused) == []
+    assert pair.hearer.peers.get("ay").keys[-1] == key.key
 
 
 def test_traces_of_a_peer_are_found_by_its_commits(pair: Pair) -> None:
@@ -298,7 +320,7 @@ def test_a_type_clash_is_reported_even_if_the_grant_came_later(pair: Pair) -> No
 
 def test_the_record_of_a_peers_agent_can_be_read(pair: Pair) -> None:
     assert pair.hearer.agents.briefing("ay/scout") == pair.owner.briefing_of("scout")
-    assert set(pair.hearer.agents.record("ay/scout")) == {"briefing.json"}
+    assert set(pair.hearer.agents.record("ay/scout")) == {"briefing.json", "place.json"}
     refused("no-such-agent", lambda: pair.hearer.agents.briefing("ay/nobody"))
 
 

@@ -38,10 +38,13 @@ def test_a_form_of_another_site_cannot_log_in_without_fetch_metadata_headers(for
 def test_credentials_for_a_proxy_are_not_taken_for_a_token(tmp_path: Path) -> None:
     """A proxy with passwords forwards them with its own header; a bearer token beside that header counts."""
     with open_forge(tmp_path, options=ForgeOptions(proxy_header="x-user", proxies=("10.0.0.9",))) as forge:
+        forge.forge.proxy_secret = "the proxy's own secret"  # noqa: S105  # of the test
         token = forge.bearer("bob")["authorization"]
         forge.forge.users.add("ada", "viewer")
         proxy = TestClient(forge.app, base_url=BASE, client=("10.0.0.9", 4000))
         other = TestClient(forge.app, base_url=BASE, client=("10.0.0.8", 4000))
+        for client in (proxy, other):
+            client.headers["x-clia-proxy-secret"] = "the proxy's own secret"
         for credentials in ("Basic eDp5", "Digest username=ada", "Negotiate x"):
             headers = {"x-user": "ada", "authorization": credentials}
             assert proxy.get("/api/v1/whoami", headers=headers).json()["name"] == "ada"
@@ -56,9 +59,9 @@ def test_credentials_for_a_proxy_are_not_taken_for_a_token(tmp_path: Path) -> No
 
 
 def test_the_configured_address_is_an_accepted_origin(tmp_path: Path) -> None:
-    """A proxy may not forward the host name that browsers use."""
+    """A proxy forwards the host name that browsers use, but speaks plain HTTP."""
     options = ForgeOptions(address="https://forge.example")
-    with open_forge(tmp_path, options=options) as forge, TestClient(forge.app, base_url=BASE) as client:
+    with open_forge(tmp_path, options=options) as forge, TestClient(forge.app, base_url="http://forge.example") as client:
         forge.forge.users.add("eve", "viewer")
         for origin, status in (("https://forge.example", 303), ("https://evil.example", 403)):
             secret = forge.forge.users.login_link("eve")

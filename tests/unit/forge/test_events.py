@@ -105,8 +105,8 @@ def test_tidying_trims_every_feed_and_deletes_expired_keys_and_logins(tmp_path: 
 
 @pytest.mark.parametrize("path", ["/events", "/api/v1/spaces/repo/events"])
 def test_a_head_request_for_a_stream_ends(forge: OpenForge, path: str) -> None:
-    request = f"HEAD {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {forge.bearer()['authorization']}\r\n\r\n"
-    next_request = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {forge.bearer()['authorization']}\r\n\r\n"
+    next_request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with running(forge.forge) as address, connect(address) as connection:
         connection.sendall(f"{request}{next_request}".encode())
         first, _, second = receive(connection).partition(b"\r\n\r\n")

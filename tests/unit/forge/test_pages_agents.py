@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -381,3 +382,21 @@ def test_only_administrators_can_act_and_only_from_our_own_pages(forge: OpenForg
     assert forge.stranger().post(address, fields).status_code == 401
     assert forge.space.agents() == ["scout"]
     assert forge.stranger().get(f"{forge.base}/agents/scout").headers["location"].startswith("/login?next=")
+
+
+def test_the_page_shows_how_an_identity_differs_from_the_recorded_one(forge: OpenForge) -> None:
+    path = root_of(forge.space).parent / ".clia/agents/worker/worker@x.agent.triad.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"slug": "worker", "guardrails": ["Never deploy.", f"Old {ATTACK}"]}))
+    forge.space.spawn("clerk", BRIEFING, slug="worker")
+    browser = forge.browser()
+    page = browser.get(f"{forge.base}/agents/clerk").text
+    assert "Never deploy." in page
+    assert "clia reprofile" not in page
+    path.write_text(json.dumps({"slug": "worker", "guardrails": ["Never deploy.", f"New {ATTACK}"]}))
+    page = browser.get(f"{forge.base}/agents/clerk").text
+    assert page.count("missing at its place now") == page.count("not recorded yet") == 1
+    assert "clia reprofile clerk" in page
+    assert_harmless(page)
+    path.write_text("{")
+    assert "worker@x.agent.triad.json" in browser.get(f"{forge.base}/agents/clerk").text

@@ -11,6 +11,7 @@ import pytest
 
 from clia.errors import StaleRequest
 from clia.forge.pages import inbox
+from clia.trust.statements import question_digest
 from support.fake_secrets import FAKES
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import APPROVAL, PARTS, QUESTION
@@ -307,7 +308,7 @@ def test_a_long_question_is_shortened_in_the_decision_and_complete_if_it_was_ask
     large = {"question": "Long?", "log": "drain " * 40_000, "choices": ["yes", "no"]}
     forge.space.start("scout", "question", {"payload": large})
     forge.space.decide("scout", "yes")
-    assert decision(forge).meta == {"asked": {"question": "Long?"}, "cut": True}
+    assert decision(forge).meta == {"asked": {"question": "Long?"}, "cut": True, "asked_sha256": question_digest(large)}
     browser = forge.browser()
     page = browser.get(f"{forge.base}/inbox/scout/1.1").text
     assert questions(page) == ["Long?"]

@@ -318,6 +318,9 @@ def test_the_api_describes_its_routes(forge: OpenForge) -> None:
     }
     assert names == {
         "": ["space", "all"],
+        "-search": ["space", "text", "slugs", "page_size", "cursor"],
+        "/{slug}/agenda/items": ["space", "slug", "page_size", "cursor"],
+        "/{slug}/agenda/items/{item}/briefing": ["space", "slug", "item", "title", "text"],
         "/{slug}/{document}": ["space", "slug", "document"],
         "/{slug}/{document}/explain": ["space", "slug", "document", "at"],
     }

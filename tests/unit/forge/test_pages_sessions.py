@@ -181,6 +181,27 @@ def test_an_administrator_can_give_up_a_request(forge: OpenForge) -> None:
     assert forge.space.session("scout").status == "failed"
 
 
+def test_an_administrator_can_retry_a_failed_session(forge: OpenForge) -> None:
+    forge.space.start("scout", "product")
+    forge.space.sessions.give_up("scout", "no luck")
+    browser = forge.browser()
+    address = f"{forge.base}/sessions/scout/1"
+    page = browser.get(address).text
+    assert "Retry session 1" in page
+    assert "Cancel session 1" not in page
+    assert "Retry session 1" not in forge.browser("viewer", "viewer").get(address).text
+    retried = browser.post(f"{address}/retry", {"reason": f"again {ATTACK}"})
+    assert (retried.status_code, retried.headers["location"]) == (303, address)
+    page = browser.get(address).text
+    assert_harmless(page)
+    assert "request 1.1 again: again &lt;script&gt;" in page
+    assert forge.space.session("scout").status == "suspended"
+    assert forge.space.sessions.journal("scout")[-1]["by"] == "ada"
+    again = browser.post(f"{address}/retry", {"reason": "x"})
+    assert again.status_code == 409
+    assert 'id="retry-problem"' in again.text
+
+
 def test_an_administrator_can_fork_and_cancel_a_session(forge: OpenForge) -> None:
     forge.space.start("scout", "product")
     browser = forge.browser()
@@ -201,7 +222,7 @@ def test_an_administrator_can_fork_and_cancel_a_session(forge: OpenForge) -> Non
     assert browser.post(f"{address}/forks", {"name": "late"}).status_code == 422
 
 
-@pytest.mark.parametrize("action", ["resume", "give-up", "forks", "cancel"])
+@pytest.mark.parametrize("action", ["resume", "give-up", "forks", "cancel", "retry"])
 def test_only_administrators_can_act_and_only_from_our_own_pages(forge: OpenForge, action: str) -> None:
     forge.space.start("scout", "product")
     fields = {"request": "1.1", "v": "1", "reason": "x", "name": "twin"}

@@ -12,6 +12,7 @@ import pytest
 
 import clia
 from clia.forge import events, middleware, server
+from clia.forge.binding import ServeOptions
 from support.forge import AGENTS
 from support.forge_server import PATIENCE, PERSON, Api, ForgeSpace, connect, new_forge_space, receive
 
@@ -25,11 +26,12 @@ class ImpatientForge(NamedTuple):
     """A forge as ``clia serve`` runs it, with very short time limits."""
 
     address: str
+    host: str  # of its pages
     place: ForgeSpace
 
     def head(self, length: int) -> bytes:
         """The head of a request to commit, with a body of this length."""
-        lines = [f"POST {AGENTS}/scout/commits HTTP/1.1", "Host: x", f"Authorization: Bearer {self.place.token}"]
+        lines = [f"POST {AGENTS}/scout/commits HTTP/1.1", "Host: localhost", f"Authorization: Bearer {self.place.token}"]
         lines += ["Content-Type: application/json", f"Content-Length: {length}", "", ""]
         return "\r\n".join(lines).encode()
 
@@ -53,12 +55,13 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impat
     monkeypatch.setattr(server, "ForgeServer", ServerInThread)
     settings = clia.Settings(durable=False, person=PERSON)
     thread = threading.Thread(
-        target=server.serve, args=(server.ServeOptions([str(place.root)], port=0), settings, {}, banners.put), daemon=True
+        target=server.serve, args=(ServeOptions([str(place.root)], port=0), settings, {}, banners.put), daemon=True
     )
     thread.start()
     running = servers.get(timeout=PATIENCE)
     try:
-        yield ImpatientForge(banners.get(timeout=PATIENCE).address, place)
+        banner = banners.get(timeout=PATIENCE)
+        yield ImpatientForge(banner.api, banner.address.removeprefix("http://"), place)
     finally:
         running.should_exit = True
         thread.join(timeout=PATIENCE)
@@ -72,7 +75,14 @@ def test_a_body_that_never_ends_is_refused(impatient: ImpatientForge) -> None:
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"application/problem+json" in answer
     with connect(impatient.address) as connection:
-        lines = ("POST /login HTTP/1.1", "Host: x", "Content-Type: application/x-www-form-urlencoded", "Content-Length: 9", "", "k")
+        lines = (
+            "POST /login HTTP/1.1",
+            f"Host: {impatient.host}",
+            "Content-Type: application/x-www-form-urlencoded",
+            "Content-Length: 9",
+            "",
+            "k",
+        )
         connection.sendall("\r\n".join(lines).encode())
         assert receive(connection, b"</html>").startswith(b"HTTP/1.1 408 ")
     assert impatient.place.refs() == before
@@ -90,7 +100,7 @@ def test_a_body_sent_byte_by_byte_has_the_same_time_limit(impatient: ImpatientFo
         assert receive(connection, b'"too-slow"').startswith(b"HTTP/1.1 408 ")
 
 
-UNFINISHED = ("GET", "GET / HTTP/1.1\r\nHost: x\r\nX-Long: ")
+UNFINISHED = ("GET", "GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ")
 
 
 @pytest.mark.parametrize("start", ["", *UNFINISHED])
@@ -103,7 +113,7 @@ def test_a_connection_without_a_complete_request_is_closed(impatient: ImpatientF
 @pytest.mark.parametrize("start", UNFINISHED)
 def test_a_connection_is_closed_if_its_second_request_is_never_completed(impatient: ImpatientForge, start: str) -> None:
     with connect(impatient.address) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert receive(connection, b"}}").startswith(b"HTTP/1.1 200 ")
         connection.sendall(start.encode())
         assert receive(connection) == b""

@@ -96,3 +96,21 @@ def test_a_packed_refs_file_written_a_moment_ago_is_not_trusted(scout: clia.Spac
     assert components(scout).core.refs.look([HEADS]).state is not None
     monkeypatch.setattr(ref_files, "time", time)
     assert components(scout).core.refs.look([HEADS]) == (None, None)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("count", [3, 60])
+def test_missing_refs_are_found_among_few_and_many(scout: clia.Space, count: int, *, packed: bool) -> None:
+    head, names = scout.head("scout"), {f"a{number}" for number in range(count)}
+    for name in names:
+        git_in(scout, "update-ref", HEADS + name, head)
+    refs = components(scout).core.refs
+    assert refs.missing(HEADS, names | {"other"}) == {"other"}
+    if packed:
+        git_in(scout, "pack-refs", "--all")
+    git_in(scout, "update-ref", "-d", f"{HEADS}a1")
+    git_in(scout, "update-ref", "-d", f"{HEADS}a2")
+    assert refs.missing(HEADS, names) == {"a1", "a2"}
+    git_in(scout, "update-ref", f"{HEADS}a1", head)
+    assert refs.missing(HEADS, names) == {"a2"}
+    assert refs.missing("refs/nothing/", names) == names

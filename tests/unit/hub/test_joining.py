@@ -11,7 +11,7 @@ from psycopg import sql
 
 import clia
 from clia.errors import CliaError
-from clia.facade.setup import set_hub
+from clia.facade.setup import set_hub, set_up
 from clia.hub.joining import HubTarget
 from clia.store.postgres_store import PostgresStore
 from support import git, postgres
@@ -192,7 +192,7 @@ def test_a_recreated_hub_is_marked_again(tmp_path: Path, hub: Hub, store: str) -
     replace_by_empty(hub)
     sync(root, store)
     assert at_hub(hub) == before
-    with machine(tmp_path / "two", hub, store) as second:
+    with clia.init(tmp_path / "two", settings=settings(store=store), hub=hub.url) as second:
         assert (second.agents(), second.hub.status().heads) == (["scout"], "published")
 
 
@@ -280,6 +280,21 @@ def test_a_verb_publishes_nothing_to_an_empty_hub_at_another_address(tmp_path: P
     assert at_hub(empty) == {}
 
 
+def test_a_machine_joins_again_after_another_has_chosen_where_heads_are_kept(tmp_path: Path, hub: Hub) -> None:
+    root = tmp_path / "one"
+    with (
+        set_up(root, settings=settings(), hub=HubTarget(hub.url, "published")).space as first,
+        machine(tmp_path / "two", hub) as second,
+    ):
+        refused("other-heads", lambda: first.spawn("scout", BRIEFING))
+        refused("other-heads", first.hub.sync)
+        rejoin(root, "hub")
+        with opened(root) as first_again:
+            first_again.spawn("scout", BRIEFING)
+        second.hub.sync()
+        assert second.agents() == ["scout"]
+
+
 def test_a_copied_hub_is_the_same_hub_and_may_be_recreated(tmp_path: Path, hub: Hub, empty: Hub, store: str) -> None:
     root = tmp_path / "one"
     machine(root, hub, store).close()
@@ -288,4 +303,6 @@ def test_a_copied_hub_is_the_same_hub_and_may_be_recreated(tmp_path: Path, hub: 
     sync(root, store)
     replace_by_empty(empty)
     sync(root, store)
-    assert {*at_hub(empty)} == {MARK, SPACE}
+    logs = {ref for ref in refs_of(root) if ref.startswith("refs/clia/log/")}
+    assert len(logs) == 1, "the machine's own"
+    assert {*at_hub(empty)} == {MARK, SPACE, "refs/clia/keys", *logs}

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
 import clia
 from clia.facade.config import ForgeOptions
+from clia.facade.setup import set_up
 from clia.forge.app import create_app
 from clia.forge.forge import forge_of
+from clia.hub.joining import HubTarget
+from clia.space.upkeep import RECENT
 from clia.testing import components
 from support import git
 from support.forge import OpenForge
 from support.git_hubs import Hub, away
-from support.hub_spaces import machine
+from support.hub_spaces import at_hub, machine, refs_of, work_with_trace
+from support.space_driver import settings
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
@@ -33,6 +38,29 @@ def test_a_fork_needs_another_name_and_is_never_discarded(tmp_path: Path, hub: H
         first.hub_sync()
         refused("invalid-name", lambda: second.hub_sync(forks={"scout": "scout"}))
         assert second.head("scout") == ours
+
+
+def test_a_line_without_commits_of_the_agent_can_be_kept_under_another_name(tmp_path: Path, hub: Hub) -> None:
+    """A person moved the branch back behind the agent's first commit, and continued."""
+    root = tmp_path / "one"
+    with machine(root, hub) as space:
+        base = space.spawn("other", BRIEFING).genesis
+        spawned = space.spawn_at("scout", BRIEFING, base).genesis
+        ours = git("commit-tree", "-p", base, "-m", "by hand", f"{base}^{{tree}}", cwd=root).strip()
+        git("update-ref", "refs/heads/agents/scout", ours, cwd=root)
+        space.hub_sync(forks={"scout": "by-hand"})
+        assert (space.head("scout"), space.hub_status().forks) == (spawned, ())
+        assert ours in {commit.cid for commit in space.log("by-hand")}
+        assert space.briefing_of("by-hand") == BRIEFING
+
+
+def test_a_key_that_is_rotated_while_the_hub_is_away_is_published_later(tmp_path: Path, hub: Hub) -> None:
+    with machine(tmp_path / "one", hub) as space:
+        space.rotate_key()
+        with away(hub):
+            space.rotate_key()
+        assert {synced.what for synced in space.hub.sync()} == {"published"}
+        assert at_hub(hub)["refs/clia/keys"] == refs_of(tmp_path / "one")["refs/clia/keys"]
 
 
 def test_verbs_fetch_the_work_of_other_machines_first(tmp_path: Path, hub: Hub, store: str) -> None:
@@ -148,3 +176,72 @@ def test_idle_agents_in_the_archive_repository_follow_the_hub(tmp_path: Path, hu
         first.hub_sync()
         assert first.head("smith") == next_head
         assert all(space.verify().clean for space in (first, second))
+
+
+@pytest.mark.parametrize("heads", ["branches", "published"])
+def test_tracking_refs_of_idle_agents_are_put_away_with_them(tmp_path: Path, hub: Hub, store: str, heads: str) -> None:
+    """A person's git would list them: three for each agent of the hub."""
+    root = tmp_path / "one"
+    first, second = (
+        set_up(tmp_path / name, settings=settings(store=store), hub=HubTarget(hub.url, heads)).space for name in ("one", "two")
+    )
+    with first, second:
+        for name in ("scout", "smith", "idle"):
+            first.spawn(name, BRIEFING)
+            work_with_trace(first, name, "one")
+        first.hub.sync()
+        second.hub.sync()
+        first.local.put_away(["scout", "smith", "idle"])
+        assert agents_in(root) == []
+        first.hub.sync()
+        assert agents_in(root) == [], "a sync does not bring them back"
+        status = first.hub.status()
+        assert (status.owed, status.behind, status.forks) == ((), (), ())
+
+        head = work_with_trace(second, "scout", "two")
+        second.archive("smith")
+        first.hub.sync()
+        assert (first.head("scout"), first.agents(archived=True)) == (head, ["smith"])
+        assert {name.rpartition("/")[2] for name in agents_in(root)} == {"scout", "smith"}
+        first.local.put_away(["scout", "smith"])
+        assert agents_in(root) == []
+        head = work_with_trace(first, "scout", "three")
+        assert at_hub(hub)["refs/heads/agents/scout" if heads == "branches" else "refs/clia/agents-published/scout"] == head
+        assert second.head("scout") != head
+        second.hub.sync()
+        assert second.head("scout") == head
+        assert first.verify().clean
+        first.local.unarchive_all()
+        own = [ref for ref in agents_in(root) if "tracking" not in ref]
+        assert len(own) == 9, "three agents, each with a head, a record and traces"
+        assert len(agents_in(root)) == 2 * len(own)
+
+
+def test_tracking_refs_of_resting_agents_are_put_away_and_come_back(tmp_path: Path, hub: Hub) -> None:
+    """The agents themselves stay, because they are among the newest."""
+    times = [datetime(2026, 5, 1, tzinfo=UTC)]
+    with machine(tmp_path / "one", hub, clock=lambda: times[-1]) as space:
+        for name in ("scout", "smith"):
+            space.spawn(name, BRIEFING)
+            work_with_trace(space, name, "one")
+        space.local.upkeep()
+        assert len(agents_in(tmp_path / "one")) == 12, "they work"
+        times.append(times[0] + timedelta(seconds=RECENT))
+        space.local.upkeep()
+        assert [ref for ref in agents_in(tmp_path / "one") if "tracking" in ref] == []
+        assert len(agents_in(tmp_path / "one")) == 6
+        head = work_with_trace(space, "scout", "two")
+        assert at_hub(hub)["refs/heads/agents/scout"] == head
+        space.hub.sync()
+        status = space.hub.status()
+        assert (status.owed, status.behind, status.forks) == ((), (), ())
+        assert space.verify().clean
+
+
+def is_of_agent(ref: str) -> bool:
+    return ref.rpartition("/")[2] in ("scout", "smith", "idle")
+
+
+def agents_in(root: Path) -> list[str]:
+    """The refs about agents that a person's git lists."""
+    return [ref for ref in refs_of(root) if is_of_agent(ref)]

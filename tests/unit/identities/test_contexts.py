@@ -9,6 +9,7 @@ from clia import lineage
 from clia.files import LocalFiles
 from clia.identities import lineage as app
 from clia.identities.working_path import is_repository, survey
+from support import clia
 
 if TYPE_CHECKING:
     import pytest
@@ -146,3 +147,24 @@ def test_without_a_repository_roots_are_relative_to_the_domain_directory(tree: T
 def test_root_is_trusted_as_well_as_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 1234)
     assert app.trusted_owners() == frozenset((1234, 0))
+
+
+def test_an_operator_names_a_directory_of_identities_outside_of_a_repository(tree: Tree) -> None:
+    tree.directory("plain")
+    for shelf in ("shelf", "other/.clia/agents"):
+        words = ("--slug", "scout", "--path", tree.path("plain"), "--agents-dir", tree.path(shelf))
+        assert clia("agents", "profile", *words).code == 2
+        assert clia("agents", "journal", *words, "--note", "read me", env={"HOME": tree.path()}).code == 0
+        read = clia("agents", "agency", *words, "--json")
+        assert [entry["summary"] for entry in read.json()["entries"]] == ["read me"]
+        context = clia("agents", "context", *words, "--json").json()
+        assert context["chain"][-1]["reasons"] == ["agents-dir"]
+
+
+def test_an_agents_directory_is_unused_in_a_repository(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w", title="here")
+    tree.write("shelf/scout/scout.agent.triad.json", '{"title": "there"}')
+    ran = clia("agents", "profile", "--slug", "scout", "--path", tree.path("w"), "--agents-dir", tree.path("shelf"), "--json")
+    assert (ran.code, ran.json()["title"]) == (0, "here")
+    assert "agents-dir-unused" in ran.err

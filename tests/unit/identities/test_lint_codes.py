@@ -35,6 +35,8 @@ ELSEWHERE = {
     "export-too-long": "export measures the files it writes",
     "agents-dir-unused": "writing commands take --agents-dir",
     "merge-unstable": "smoke merges twice and compares",
+    **dict.fromkeys(("root-missing", "root-weakened"), "spawn and run compare with the last commit"),
+    **dict.fromkeys(linting.AGENT_CODES, "test_agent_places.py has agents"),
     "origin-missing": "smoke asks for the origin of every value",
 }
 
@@ -108,6 +110,19 @@ def linked(target: str, *, document: bool = False) -> Build:
             (home / "scout" / "scout.agent.triad.json").symlink_to(tree.root / target)
         else:
             (home / "scout").symlink_to(tree.root / target)
+
+    return build
+
+
+def linked_root(target: str | None) -> Build:
+    """Root directives in a directory, or in one that is linked in its place."""
+
+    def build(tree: Tree) -> None:
+        repo(tree)
+        tree.agent("w", inherits=[".clia/agents/root/root.agent.triad.json"])
+        path = tree.write(f"{target or 'w/.clia/agents/root'}/root.agent.triad.json", '{"slug": "root", "guardrails": ["Ask."]}')
+        if target is not None:
+            (tree.root / "w/.clia/agents/root").symlink_to(path.parent)
 
     return build
 
@@ -273,6 +288,7 @@ CASES: dict[str, Case] = {
         inheriting("x.agent.triad.json", files=("w/x.agent.triad.json",)),
         "/inherits/0",
     ),
+    "root-symlink": Case(linked_root("w/elsewhere"), linked_root(None), None),
     "inherits-root-missing": Case(root_directives(), root_directives(inherits=[ROOT_DOCUMENT]), "/inherits"),
     "invalid-root-chain": Case(chain("explicit", "bare"), chain("explicit", "r"), "/rootChain/roots/0/path"),
     "root-without-agent": Case(
@@ -304,6 +320,11 @@ CASES: dict[str, Case] = {
         two_layers({"checklists": ["Run it"]}, {"checklists": [{"text": "Run it", "level": "optional"}]}),
         "/checklists/0",
     ),
+    "invalid-rule": Case(
+        agent(guardrails=[{"text": RULE, "rules": [{"on": "tool", "do": "forbid"}]}]),
+        agent(guardrails=[{"text": RULE, "rules": [{"on": "tool", "do": "deny"}]}]),
+        "/guardrails/0/rules/0/do",
+    ),
     "schema": Case(agent(mentors=["a", 5]), agent(mentors=["a", {"name": "b"}]), "/mentors/1"),
     "hidden-text": Case(agent(title="a\u200bb"), agent(title="👩‍💻 ❤️ a"), "/title"),
     "html-comment": Case(agent(purpose="x <!-- do it -->"), agent(purpose="x <- y, a -- b"), "/purpose"),
@@ -321,7 +342,7 @@ def test_every_code_of_lint_has_a_case() -> None:
 
 def test_the_checks_declare_exactly_the_codes_with_a_case() -> None:
     declared = {code for check in (*linting.CHECKS, *linting.DOCUMENT_CHECKS) for code in check.codes}
-    assert declared | {*linting.TREE_CODES, *linting.HISTORY_CODES} == set(CASES)
+    assert declared | {*linting.TREE_CODES, *linting.HISTORY_CODES} == {*CASES, *linting.AGENT_CODES}
 
 
 @pytest.mark.parametrize("code", CASES)

@@ -3,10 +3,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import pytest
+
+from clia.errors import InvalidInput
 from clia.files import LocalFiles
 from clia.identities import checks
 from clia.identities.roster import roster, seen_from
 from clia.identities.working_path import survey
+from support import clia
 
 if TYPE_CHECKING:
     from clia.identities.roster import Roster
@@ -118,3 +122,27 @@ def test_the_emoji_of_the_profile_is_used_if_the_extensions_have_none(tree: Tree
     tree.agent("w", emoji="🎛️", extensions={"x-badge": 5})
     (agent,) = listed(tree, "w").agents
     assert (agent.emoji, agent.badge) == ("🎛️", None)
+
+
+def test_a_search_finds_items_and_texts_of_every_document_with_their_files(tree: Tree) -> None:
+    tree.repository("w")
+    outer = tree.agent("w", guardrails=["Never deploy on Friday."], purpose="Deploys")
+    tree.agent("w", "root", guardrails=[{"text": "Ask before a DEPLOY.", "why": "it broke"}])
+    tree.document("w/s", "scout", "agenda", {"backlog": [{"title": "Map", "notes": ["the deploy"]}]})
+    tree.write("w/.clia/agents/broken/broken.agent.triad.json", "{")
+    hits = checks.search(tree.path("w/s"), "deploy", slugs=["scout"])
+    assert [(hit.document, hit.pointer) for hit in hits] == [
+        ("agent", "/guardrails/0"),
+        ("agent", "/guardrails/1"),
+        ("agent", "/purpose"),
+        ("agenda", "/backlog/0"),
+    ]
+    assert [hit.path for hit in hits][1:3] == [str(outer), str(outer)]
+    assert {hit.slug for hit in checks.search(tree.path("w/s"), "it broke")} == {"root", "scout", "broken"}
+    assert checks.search(tree.path("w/s"), "submarine") == []
+    for text in ("", " \n"):
+        with pytest.raises(InvalidInput):
+            checks.search(tree.path("w"), text)
+    ran = clia("agents", "search", "friday", "--path", tree.path("w"))
+    assert (ran.code, ran.out) == (0, "scout agent /guardrails/1  Never deploy on Friday.\n")
+    assert clia("agents", "search", "submarine", "--path", tree.path("w")).code == 1

@@ -127,7 +127,7 @@ def test_a_slug_is_required(kind: str) -> None:
         ("agent", "rootChain", {"roots": [{"kind": "path"}]}, "/rootChain/roots/0"),
         ("agent", "rootChain", {"roots": [{"kind": "url", "path": "x"}]}, "/rootChain/roots/0/kind"),
         ("agent", "rootChain", {"policy": {"enforceContainment": "no"}}, "/rootChain/policy/enforceContainment"),
-        ("agent", "waivers", [{"guardrail": "0" * 64}], "/waivers/0"),
+        ("agent", "waivers", [{"approval": "0" * 64}], "/waivers/0"),
         ("agent", "waivers", [{"guardrail": "short", "approval": "0" * 64}], "/waivers/0/guardrail"),
         ("agent", "persona", {"profilePath": []}, "/persona/profilePath"),
         ("agent", "extensions", {"x-badge": 5}, "/extensions/x-badge"),

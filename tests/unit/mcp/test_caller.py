@@ -137,6 +137,32 @@ def test_a_client_without_metadata_is_the_session_whose_hook_announced_the_call(
     assert callers(server, {}) == ["missing-field"], "two sessions announce the same call"
 
 
+def test_a_call_whose_announcement_is_recorded_already_is_found_in_the_trace(opened: clia.Space, root: Path) -> None:
+    """Another session's hook may start an ingest between the announcement of a call and the call."""
+
+    def copilot(name: str, session: str, **more: Any) -> None:
+        put(root, json.dumps({"session_id": session, "hook_event_name": name, "cwd": str(root), **more}).encode(), "copilot")
+
+    for session in (ONE, TWO):
+        copilot("UserPromptSubmit", session, prompt="Go.")
+    whoami, log = ({"tool_name": f"clia-{tool}", "tool_input": {}} for tool in ("whoami", "log"))
+    copilot("PreToolUse", ONE, **whoami)
+    run_ingest(root)
+    one = agent_of(opened, "copilot", ONE)
+    server = server_at(opened, root)
+    assert callers(server, {}) == [one]
+    copilot("PreToolUse", ONE, **log)
+    assert callers(server, {}) == [one], "both calls are open"
+    copilot("PostToolUse", ONE, **whoami, tool_result={})
+    assert callers(server, {}) == ["missing-field"], "the announced call has ended"
+    copilot("PreToolUse", ONE, **whoami)
+    copilot("PreToolUse", TWO, **whoami)
+    run_ingest(root)
+    assert callers(server, {}) == ["missing-field"], "two sessions announce the same call"
+    copilot("Stop", TWO)
+    assert callers(server, {}) == [one], "the turn of the other session has ended"
+
+
 def test_a_bound_server_acts_as_no_other_agent(opened: clia.Space, root: Path, tmp_path: Path) -> None:
     for name in ("scout", "painter"):
         opened.spawn(name, BRIEFING)

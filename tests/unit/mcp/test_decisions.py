@@ -15,7 +15,9 @@ import clia
 from clia.mcp import decisions, http
 from clia.mcp.calls import Caller, SpaceContext, ToolCall, WaitSlots
 from clia.mcp.server import server_of
+from clia.trust.passkeys import Passkey, PasskeyPlace
 from clia.users.service import User
+from support.authenticator import SoftAuthenticator, b64url
 from support.fake_secrets import FAKES
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, FormUser, fails, says, talking
 from support.spaces import settings
@@ -73,6 +75,18 @@ def test_a_completed_form_is_a_decision_of_the_accountable_person(desk: Decision
     assert "Go on?" in form.message
     assert "risk: high" in form.message
     assert (desk.pending(), desk.decisions()) == ([], [(TESS, '"no"')])
+
+
+@both
+def test_a_form_proves_nothing_where_people_have_enrolled_keys(desk: DecisionDesk, protocol: str) -> None:
+    """An agent's own client could fill it in."""
+    key = SoftAuthenticator("http://localhost", "localhost")
+    passkey = Passkey(b64url(key.credential), key.public, PasskeyPlace("localhost", ("http://localhost",)))
+    desk.inbox.trust.enrol_key(passkey.enrolled(TESS, ("owner",)), TESS)
+    outcome = desk.ask(protocol, says({"answer": "yes"}))
+    assert outcome["status"] == "held"
+    assert desk.pending() == ["ask-1.1"]
+    assert desk.decisions() == []
 
 
 @both

@@ -21,7 +21,7 @@ from clia.git.records import FILE, TreeEntry
 from clia.identities.service import RelativePaths
 from clia.mcp import resources, space_tools, toolbox
 from clia.mcp.calls import Caller
-from clia.mcp.server import TOOLS, described
+from clia.mcp.server import TOOLS, core_tools, described
 from clia.testing import components
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
@@ -44,6 +44,13 @@ def test_every_schema_is_valid_and_self_contained() -> None:
             Draft202012Validator.check_schema(schema)
             assert "#/components" not in json.dumps(schema)
             assert schema["type"] == "object"
+
+
+def test_the_default_list_is_small() -> None:
+    core = core_tools({name: described(tool) for name, tool in TOOLS.items()})
+    assert len(core) <= 12
+    listed = [tool.model_dump(by_alias=True, exclude_none=True, mode="json") for tool in core]
+    assert len(json.dumps({"tools": listed}).encode()) <= 20_000
 
 
 def test_a_tool_is_derived_from_its_function() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
 import clia
-from clia.mcp.server import TOOLS, prepare_answers
+from clia.mcp.server import CORE, prepare_answers
 from clia.mcp.startup_cache import answers_directory, installed_code
 from support import warm
 from support.spaces import settings
@@ -121,7 +121,7 @@ def test_kept_and_prepared_answers_are_those_of_the_sdk_in_every_protocol(tmp_pa
     for requests in handshakes:
         first, second, third = (_answers(root, environment, requests) for environment in (own, own, prepared))
         assert first == second == third
-        assert [tool["name"] for tool in third["a1"]["result"]["tools"]] == list(TOOLS)
+        assert [tool["name"] for tool in third["a1"]["result"]["tools"]] == list(CORE)
     assert sorted(os.listdir(answers_directory(own))) == sorted(os.listdir(answers_directory(prepared))) == files
     assert len(files) == 2 * len(handshakes)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.errors import Conflict, GitError, StaleRef
+from clia.errors import Conflict, NoSuchObject, StaleRef
 from clia.programs.runner import ProgramRunner
 from clia.programs.worktree import ENTRY, TAIL, ProgramWorktree, TracedOutput
 from clia.redaction.secrets import START, RedactionState, redact_chunk
@@ -56,7 +56,7 @@ def test_a_commit_that_the_program_made_itself_is_a_change(worktree: ProgramWork
 
 
 def test_files_that_git_cannot_compare_are_an_error(worktree: ProgramWorktree) -> None:
-    with pytest.raises(GitError, match="cannot compare"):
+    with pytest.raises(NoSuchObject, match="no-such-commit"):
         worktree.has_changed("no-such-commit")
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
+
 import pytest
 
 import clia
 from clia import errors
 from clia.sessions.checkpoints import CHAIN
+from clia.sessions.records import resumed_json
+from clia.testing import components
 from support import git
 from support.session_flows import CAREFUL, COUNTING, SUSPENDS_OFTEN
 from support.session_spaces import (
@@ -18,6 +23,7 @@ from support.session_spaces import (
     forget_runs,
     pending_requests,
     put_checkpoint,
+    put_value,
     use_engine,
 )
 from support.spaces import refused
@@ -83,13 +89,53 @@ def test_many_checkpoints_take_little_space_and_each_can_be_forked(place: Sessio
     blobs = checkpoint_blobs(place)
     assert len(blobs) == count
     assert total_size(place, set(blobs.values())) < 2000 * count
-    assert max(checkpoint(place, commit).get("depth", 0) for commit in commits[::37]) <= CHAIN
+    assert max(checkpoint(place, commit)["depth"] for commit in commits[::37]) <= count.bit_length()
+    assert sum(len(checkpoint(place, commit)["resumes"]) for commit in commits[::7]) < count // 7 * count.bit_length()
     place.lose_store()
     with place.open() as again:
         for index in (0, 1, CHAIN - 1, CHAIN, CHAIN + 1, CHAIN + 2, count // 2, count - 1):
             forked = again.fork("scout", f"fork-{index}", commits[index])
             assert forked.resumes == [*range(index + 1)]
             assert pending_requests(forked) == [(str(index + 2), "number", {"turn": index + 1, "total": sum(range(index + 1))}, 4)]
+
+
+def test_chains_of_earlier_versions_are_read(place: SessionSpace, space: clia.Space) -> None:
+    """They were longer, and each checkpoint was based on the one before."""
+    space.start("scout", "counting", CHAIN + 2)
+    commits = []
+    for value in range(CHAIN + 1):
+        space.resume("scout", value)
+        commits.append(commit_change(space))
+    every = checkpoint(place, commits[-1])["done"]
+    assert every == len(commits)
+    journal = components(space).lifecycle.recorded("scout", "1")
+    resumes = list(map(resumed_json, journal.resumes))
+    for index, (before, commit) in enumerate(pairwise(commits), 1):
+        delta = {"type": "session", "agent": "scout", "session": "1", "base": before, "resumes": [resumes[index]]}
+        put_checkpoint(place, commit, delta | {"depth": index, "done": index + 1})
+    put_value(space, "checkpoint/scout", ["1", commits[-1], len(commits), CHAIN])
+    assert space.fork("scout", "other", commits[-1]).resumes == [*range(CHAIN + 1)]
+    last = commit_change(space)
+    assert "base" not in checkpoint(place, last)
+    assert space.fork("scout", "another", last).resumes == [*range(CHAIN + 1)]
+
+
+def test_checkpoints_of_other_sessions_beside_the_first_are_ignored(place: SessionSpace, space: clia.Space) -> None:
+    """As a later version may write them."""
+    space.start("scout", "counting", 3)
+    space.resume("scout", 1)
+    commit = commit_change(space)
+    core = components(space).core
+    note = core.notes.get("refs/notes/clia/session/scout", commit)
+    assert note is not None
+    body = json.loads(core.objects.blob(note)) | {"beside": [{"session": "2", "resumes": [], "origin": {}}]}
+    blob = core.objects.write_blob(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+    assert core.notes.bind("refs/notes/clia/session/scout", commit, blob, core.person_stamp(), "test\n")
+    assert space.verify().clean
+    assert space.doctor() == []
+    assert space.fork("scout", "twin", commit).resumes == [1]
+    later = space.commit("scout", "finding", changes={"b": b"2"})
+    assert space.fork("scout", "other", later).resumes == [1]
 
 
 def test_a_session_that_follows_another_has_its_own_checkpoints(place: SessionSpace, space: clia.Space) -> None:

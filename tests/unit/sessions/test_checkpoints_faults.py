@@ -184,23 +184,26 @@ def test_a_lost_session_is_restored_from_the_decision_at_the_head(place: Session
         assert again.decide("scout", "no").session.result == ["yes", "no"]
 
 
-def test_a_session_that_a_decision_ended_is_not_restored(place: SessionSpace, space: clia.Space) -> None:
+def test_a_session_that_a_decision_ended_does_not_go_on(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "talk")
     space.decide("scout", "yes")
     assert space.decide("scout", "no").session.status == "finished"
-    for codes in ([], ["lost-session"]):
-        place.lose_store()
+    for codes in (["store-lost"], ["store-lost", "lost-session"]):
+        place.lose_store(rebuild=False)
         with place.open() as again:
             findings = again.doctor(repair=True)
-            assert [(finding.code, finding.repaired) for finding in findings] == [(expected_code, False) for expected_code in codes]
-            assert (again.pending(), again.sessions()) == ([], [])
+            assert [(finding.code, finding.repaired) for finding in findings] == [(expected_code, True) for expected_code in codes]
+            assert again.pending() == []
+            assert [session.status for session in again.sessions()] == ["finished"] * (len(codes) - 1)
+            assert again.doctor() == []
+        assert "session 1 of scout finished" in git("log", "--format=%s", "refs/clia/events/scout", cwd=place.root)
         git("update-ref", "-d", "refs/clia/events/scout", cwd=place.root)  # then only the decision itself shows it
 
 
 def test_a_decision_is_the_base_of_the_next_checkpoint(place: SessionSpace, space: clia.Space) -> None:
     space.start("scout", "talk")
     decision = space.decide("scout", "yes").cid
-    assert stored(space, "checkpoint/scout") == ["1", decision, 0, 0]
+    assert stored(space, "checkpoint/scout") == ["1", [[0, decision, 0]]]
     commit = commit_change(space)
     delta = checkpoint(place, commit)
     assert (delta["base"], [resume[2] for resume in delta["resumes"]]) == (decision, ["yes"])
@@ -210,7 +213,7 @@ def test_a_fork_records_its_first_checkpoint_and_its_dump(place: SessionSpace, s
     count_up(space, SNAPSHOT_INTERVAL + 2)
     space.fork("scout", "other")
     genesis = space.genesis("other")
-    assert stored(space, "checkpoint/other") == ["1", genesis, SNAPSHOT_INTERVAL + 2, 0]
+    assert stored(space, "checkpoint/other") == ["1", [[0, genesis, SNAPSHOT_INTERVAL + 2]]]
     space.resume("other", 6)
     assert stored(space, "snapshot/other/1")[0] == SNAPSHOT_INTERVAL, "the copied dump is recent enough"
     commit = commit_change(space, "other")

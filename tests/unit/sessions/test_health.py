@@ -130,7 +130,14 @@ def test_damaged_counts_of_questions_can_be_repaired(space: clia.Space) -> None:
     assert space.ask("scout", {"question": "Go?"}).id == "ask-3.1"
 
 
-@pytest.mark.parametrize("pointer", [5, [1], {}, None, ["1", "zz", 0, 0], ["1", None, 2, 3], ["1", "0" * 40, "x", 0], "text"])
+POINTERS: tuple[Any, ...] = (
+    *(5, [1], {}, None, "text", "12", ["1", []], ["1", 5], ["1", [5]], ["1", [[0, "zz", 0]]], ["1", [[0, None, 2]]]),
+    *(["1", [["0", "0" * 40, 2]]], ["1", [[0, "0" * 40, "x"]]], ["1", [[0, "0" * 40]]], ["1", [[0, "0" * 40, 2]]]),
+    ["1", "0" * 40, 2, 0],  # as earlier versions wrote it
+)
+
+
+@pytest.mark.parametrize("pointer", POINTERS)
 def test_a_damaged_pointer_to_the_last_checkpoint_makes_the_next_one_complete(
     place: SessionSpace, space: clia.Space, pointer: Any
 ) -> None:

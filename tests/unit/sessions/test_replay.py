@@ -485,6 +485,13 @@ def test_a_turn_that_exceeds_its_time_is_taken_again_with_more(space: clia.Space
     assert space.resume("scout", 6).result == 30
 
 
+def test_a_turn_gets_more_time_until_it_has_the_most(space: clia.Space) -> None:
+    engine: BusyEngine = use_engine(space, lambda real: BusyEngine(real, 0.99, 0.92, 0.9))
+    space.start("scout", "product")
+    assert space.resume("scout", 5).resumes == [5]
+    assert engine.given == [1, *map(pytest.approx, (2 / 0.99, 4 / 0.99 / 0.92, 8 / 0.99 / 0.92 / 0.9))]
+
+
 @pytest.mark.parametrize("at_start", [True, False])
 def test_a_flow_that_uses_up_its_processor_time_twice_has_failed(space: clia.Space, *, at_start: bool) -> None:
     engine: BusyEngine = use_engine(space, lambda real: BusyEngine(real, 0.99, 1.9))

@@ -10,7 +10,7 @@ import clia
 from clia import errors
 from clia.engine.records import Turn
 from clia.sessions.records import SessionRow
-from clia.sessions.replay import KEPT_RUNS_MAX, SNAPSHOT_INTERVAL, KeptRuns, RunKey
+from clia.sessions.replay import KEPT_RUNS_MAX, SNAPSHOT_INTERVAL, KeptRuns, RestoredRun, RunKey
 from support.session_flows import PRODUCT
 from support.session_spaces import EngineSpy, SessionSpace, Tally, count_up, forget_runs, use_engine, with_agents
 
@@ -66,11 +66,11 @@ def shelf_of(*places: str) -> KeptRuns:
 
 def test_a_kept_run_is_handed_out_once() -> None:
     shelf, run = shelf_of("here", "there"), FakeRun()
-    shelf.put(RunKey("here", "scout", "1"), session_row(), run)
+    shelf.put(RunKey("here", "scout", "1"), RestoredRun(run, session_row()))
     assert shelf.take(RunKey("there", "scout", "1"), session_row()) is None
     assert shelf.take(RunKey("here", "scout", "2"), session_row()) is None
     assert shelf.take(RunKey("here", "other", "1"), session_row()) is None
-    assert shelf.take(RunKey("here", "scout", "1"), session_row()) is run
+    assert shelf.take(RunKey("here", "scout", "1"), session_row()) == RestoredRun(run, session_row())
     assert shelf.take(RunKey("here", "scout", "1"), session_row()) is None
     assert run.released == 0, "it belongs to the caller"
 
@@ -78,7 +78,7 @@ def test_a_kept_run_is_handed_out_once() -> None:
 @pytest.mark.parametrize("row", [session_row(end=6), session_row(since="2026-01-01T00:00:00.001Z")])
 def test_a_kept_run_at_another_position_is_released(row: SessionRow) -> None:
     shelf, run, key = shelf_of("here"), FakeRun(), RunKey("here", "scout", "1")
-    shelf.put(key, session_row(), run)
+    shelf.put(key, RestoredRun(run, session_row()))
     assert shelf.take(key, row) is None
     assert run.released == 1
     assert shelf.take(key, session_row()) is None
@@ -86,16 +86,16 @@ def test_a_kept_run_at_another_position_is_released(row: SessionRow) -> None:
 
 def test_a_run_replaces_the_earlier_run_of_its_session() -> None:
     shelf, first, second, key = shelf_of("here"), FakeRun(), FakeRun(), RunKey("here", "scout", "1")
-    shelf.put(key, session_row(5), first)
-    shelf.put(key, session_row(6), second)
+    shelf.put(key, RestoredRun(first, session_row(5)))
+    shelf.put(key, RestoredRun(second, session_row(6)))
     assert (first.released, second.released) == (1, 0)
-    assert shelf.take(key, session_row(6)) is second
+    assert shelf.take(key, session_row(6)) == RestoredRun(second, session_row(6))
 
 
 def test_the_oldest_run_is_released_first_if_too_many_are_kept() -> None:
     shelf, runs = shelf_of("here"), [FakeRun() for _ in range(KEPT_RUNS_MAX + 2)]
     for number, run in enumerate(runs):
-        shelf.put(RunKey("here", "scout", str(number)), session_row(), run)
+        shelf.put(RunKey("here", "scout", str(number)), RestoredRun(run, session_row()))
     assert [run.released for run in runs] == [1, 1] + [0] * KEPT_RUNS_MAX
     assert KEPT_RUNS_MAX <= 4, "each occupies a worker of the engine"
 
@@ -103,18 +103,18 @@ def test_the_oldest_run_is_released_first_if_too_many_are_kept() -> None:
 def test_closing_the_last_handle_on_a_place_releases_its_runs() -> None:
     shelf, own_runs, other_run = shelf_of("here", "here", "there"), [FakeRun(), FakeRun()], FakeRun()
     for number, run in enumerate(own_runs):
-        shelf.put(RunKey("here", "scout", str(number)), session_row(), run)
-    shelf.put(RunKey("there", "scout", "1"), session_row(), other_run)
+        shelf.put(RunKey("here", "scout", str(number)), RestoredRun(run, session_row()))
+    shelf.put(RunKey("there", "scout", "1"), RestoredRun(other_run, session_row()))
     shelf.leave("here")
     assert [run.released for run in own_runs] == [0, 0]
     shelf.leave("here")
     assert ([run.released for run in own_runs], other_run.released) == ([1, 1], 0)
-    assert shelf.take(RunKey("there", "scout", "1"), session_row()) is other_run
+    assert shelf.take(RunKey("there", "scout", "1"), session_row()) == RestoredRun(other_run, session_row())
 
 
 def test_a_run_that_arrives_after_the_last_handle_closed_is_released() -> None:
     shelf, run = KeptRuns(), FakeRun()
-    shelf.put(RunKey("here", "scout", "1"), session_row(), run)
+    shelf.put(RunKey("here", "scout", "1"), RestoredRun(run, session_row()))
     assert run.released == 1
 
 

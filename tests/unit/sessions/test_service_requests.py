@@ -114,3 +114,27 @@ def test_the_person_who_decides_is_the_committer(
     decision = space.decide("scout", 1, by=by)
     assert git("log", "-1", "--format=%an|%cn|%ce", decision.cid, cwd=place.root).strip() == f"scout|{name}|{email}"
     git("fsck", "--strict", cwd=place.root)
+
+
+@pytest.mark.parametrize("others", [0, 30])
+def test_questions_of_a_deleted_branch_leave_the_inbox_until_it_is_restored(
+    place: SessionSpace, space: clia.Space, others: int
+) -> None:
+    with_agents(space, *(f"a{number}" for number in range(others)))
+    for number in range(others):
+        space.ask(f"a{number}", {"question": "Me too?"})
+    space.ask("scout", {"question": "Go?"})
+    space.start("scout", "product")
+    head = space.head("scout")
+    assert len(space.pending()) == others + 2
+    git("branch", "-D", "agents/scout", cwd=place.root)
+    assert {request.agent for request in space.pending()} == {f"a{number}" for number in range(others)}
+    refused("no-such-agent", lambda: space.pending("scout"))
+    findings = space.doctor()
+    assert {(finding.code, finding.agent, finding.session) for finding in findings} >= {
+        ("no-branch", "scout", "1"),
+        ("no-branch", "scout", "ask-1"),
+    }
+    git("branch", "agents/scout", head, cwd=place.root)
+    assert len(space.pending()) == others + 2
+    assert space.decide("scout", "yes", request_id="ask-1.1").value == "yes"

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import subprocess
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 import clia
 from clia.facade import background_upkeep, opening
-from clia.git import archive
-from clia.git.porcelain import LOOSE_PER_FOLDER
+from clia.git import archive, refs
+from clia.git.porcelain import MANY_LOOSE
 from clia.space.upkeep import DAY, RECENT, IdleRules
 from clia.testing import components
 from support import git
+from support.disks import no_file_beyond
 from support.plain_git import all_recorded_bytes, commit_file, rev
+from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 ARCHIVE = ".git/clia/archive.git"
+OWN_REFS = ("refs/clia-local/bases", "refs/clia-local/store")
 RULES = IdleRules(agents=10, days=7)
 
 
@@ -97,7 +101,9 @@ def test_reads_give_the_same_answers_and_stock_git_reads_the_archive(space: clia
     before, heads = answers(space), {name: rev(repo, f"agents/{name}") for name in ("scout", "critic")}
     assert put_away(space) == ["critic", "helper", "scout"]
     assert answers(space) == before
-    assert refs_in(repo) == ["refs/clia/bases", "refs/clia/space", "refs/clia/store", "refs/heads/main"]
+    assert components(space).core.refs.missing("refs/heads/agents/", {"scout", "critic", "other"}) == {"other"}
+    of_all = ["refs/clia/keys", *(ref for ref in refs_in(repo) if ref.startswith("refs/clia/log/")), "refs/clia/space"]
+    assert refs_in(repo) == ["refs/clia-local/bases", "refs/clia-local/store", *of_all, "refs/heads/main"]
     assert {name: archived_git(repo, "rev-parse", f"agents/{name}") for name in heads} == heads
     assert archived_git(repo, "log", "--format=%s", "refs/heads/agents/scout").splitlines()[-1] == "a: 1"
     assert '"$ scout"' in archived_git(repo, "notes", "--ref=clia/trace/scout", "show", "refs/heads/agents/scout")
@@ -111,8 +117,8 @@ def test_nothing_is_lost_when_people_rewrite_their_history_and_clean_up(space: c
     before = answers(space)
     put_away(space)
     git("commit", "--amend", "-qm", "other", cwd=repo)
-    # The person's, those of the space and its store, the bases and what they keep.
-    assert len(git("rev-list", "--all", cwd=repo).split()) == 5
+    # The person's, those of the space, its keys and its store, the bases and what they keep.
+    assert len(git("rev-list", "--exclude=refs/clia/log/*", "--all", cwd=repo).split()) == 6
     git("reflog", "expire", "--expire=now", "--all", cwd=repo)
     git("-c", "gc.reflogExpire=now", "gc", "--quiet", "--prune=now", cwd=repo)
     git("repack", "-adq", cwd=repo)
@@ -193,6 +199,53 @@ def test_everything_can_be_brought_back_to_the_former_layout(space: clia.Space, 
     assert space.verify().clean
 
 
+@pytest.mark.parametrize("upkeep", ["maintain", "background", "archive", "restore"])
+def test_upkeep_renames_the_refs_of_this_clone_that_earlier_versions_have_below_refs_clia(
+    space: clia.Space, repo: Path, upkeep: str
+) -> None:
+    put_away(space, "scout")
+    before = {ref: rev(repo, ref) for ref in OWN_REFS}
+    for ref, cid in before.items():
+        git("update-ref", ref.replace("-local", ""), cid, cwd=repo)
+        git("update-ref", "-d", ref, cwd=repo)
+    with clia.open(repo, settings=clia.Settings(durable=False)) as reopened:
+        assert reopened.doctor() == [], "the former name is read"
+        if upkeep == "maintain":
+            reopened.maintain()
+        elif upkeep == "background":
+            assert reopened.local.upkeep()
+        elif upkeep == "archive":
+            put_away(reopened, "critic")
+            reopened.maintain()
+        else:
+            reopened.local.unarchive_all()
+            reopened.maintain()
+        assert reopened.doctor() == []
+        reopened.trace("scout", "console", "on")
+    present = [ref for ref in refs_in(repo) if ref.startswith(OWN_REFS) or ref in ("refs/clia/bases", "refs/clia/store")]
+    assert present == ([OWN_REFS[1]] if upkeep == "restore" else list(OWN_REFS))
+    assert rev(repo, OWN_REFS[1]) == before[OWN_REFS[1]]
+    git("commit", "--amend", "-qm", "other", cwd=repo)
+    git("-c", "gc.reflogExpire=now", "gc", "--quiet", "--prune=now", cwd=repo)
+    with clia.open(repo, settings=clia.Settings(durable=False)) as reopened:
+        assert reopened.verify().clean
+
+
+def test_the_bases_of_an_earlier_and_of_this_version_are_kept(space: clia.Space, repo: Path) -> None:
+    """The earlier version archived agents again."""
+    put_away(space, "scout")
+    git("commit", "--allow-empty", "-qm", "more", cwd=repo)
+    former = git("commit-tree", "-m", "bases", "-p", "HEAD", "HEAD^{tree}", cwd=repo).strip()
+    git("update-ref", "refs/clia/bases", former, cwd=repo)
+    space.maintain()
+    assert "refs/clia/bases" in refs_in(repo)
+    put_away(space, "critic")
+    assert "refs/clia/bases" not in refs_in(repo)
+    assert rev(repo, "HEAD") in git("rev-list", OWN_REFS[0], cwd=repo).split()
+    space.local.unarchive_all()
+    assert OWN_REFS[0] not in refs_in(repo)
+
+
 def test_a_branch_that_a_person_creates_with_the_name_counts_and_the_archived_value_is_kept(space: clia.Space, repo: Path) -> None:
     head = rev(repo, "agents/scout")
     put_away(space)
@@ -202,20 +255,23 @@ def test_a_branch_that_a_person_creates_with_the_name_counts_and_the_archived_va
     assert archived_git(repo, "rev-parse", f"refs/superseded/heads/agents/scout/{head}") == head
 
 
-def test_a_ref_that_another_process_brings_back_meanwhile_stays(space: clia.Space, repo: Path) -> None:
-    """The other process has removed it from the archive, and has not moved it yet."""
+def test_a_ref_is_not_brought_back_while_it_is_put_away(space: clia.Space, repo: Path) -> None:
+    """Both repositories have it at that moment: its lock decides which one loses it."""
     refs = components(space).git.refs
     before = refs.under("refs/heads/agents/")
+    refusals = []
 
     def bring_back(step: str) -> None:
         if step == "refs-archived":
-            refs.bring_back(refs.archive.among(["refs/heads/agents/scout"]))
+            with pytest.raises(OSError, match="exist") as caught:
+                refs.bring_back(refs.archive.among(["refs/heads/agents/scout"]))
+            refusals.append(caught.value)
 
     with clia.open(repo, settings=clia.Settings(durable=False, reached=bring_back)) as other:
-        assert put_away(other) == ["critic", "helper"]
+        assert put_away(other) == ["critic", "helper", "scout"]
+    assert len(refusals) == 1
     assert refs.under("refs/heads/agents/") == before
-    assert refs.present("refs/heads/agents/scout") is not None
-    assert put_away(space) == ["scout"]
+    assert refs.present("refs/heads/agents/scout") is None
 
 
 def test_a_purge_reaches_archived_traces(space: clia.Space, repo: Path) -> None:
@@ -234,22 +290,38 @@ def test_archived_agents_can_be_published(space: clia.Space, repo: Path, tmp_pat
     heads = {name: rev(repo, f"agents/{name}") for name in ("scout", "critic")}
     put_away(space)
     assert {pushed.state for pushed in space.publish(["scout", "critic", "helper"])} == {"new"}
-    assert {name: rev(tmp_path / "hub.git", f"agents/{name}") for name in heads} == heads
+    assert {name: rev(tmp_path / "hub.git", f"refs/clia/agents-published/{name}") for name in heads} == heads
 
 
-def test_packs_are_joined_when_there_are_many(space: clia.Space, repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_packs_are_joined_when_there_are_many_and_large_ones_stay(
+    space: clia.Space, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packs, joined = repo / ".git/objects/pack", components(space).archiving.join_packs
+    space.spawn_at("painter", clia.Briefing("painter"), "main")
+    space.commit("painter", "finding", changes={f"{number}.txt": b"%d" % number for number in range(200)})
+    put_away(space, "painter")
+    (large,) = packs.glob("*.keep")
     before = answers(space)
     for name in ("scout", "critic", "helper"):
         put_away(space, name)
-    assert len(list((repo / ".git/objects/pack").glob("*.keep"))) == 3
-    components(space).archiving.join_packs()
-    assert len(list((repo / ".git/objects/pack").glob("*.keep"))) == 3
-    monkeypatch.setattr(archive, "MANY", 3)
-    components(space).archiving.join_packs()
-    assert len(list((repo / ".git/objects/pack").glob("*.keep"))) == 1
+    monkeypatch.setattr(archive, "FEW", 3)
+    joined()
+    assert len(list(packs.glob("*.keep"))) == 4, "three small packs are few"
+    monkeypatch.setattr(archive, "FEW", 2)
+    joined()
+    assert len(list(packs.glob("*.keep"))) == 2
+    assert large.exists()
+    joined()
+    assert len(list(packs.glob("*.keep"))) == 2
     git("gc", "--quiet", "--prune=now", cwd=repo)
     assert answers(space) == before
     assert space.verify().clean
+    assert len(git("fsck", "--connectivity-only", cwd=repo).splitlines()) == 2, "one dangling commit for each pack"
+    space.maintain()
+    assert len(list(packs.glob("*.keep"))) == 1
+    assert answers(space) == before
+    assert space.verify().clean
+    assert len(git("fsck", "--connectivity-only", cwd=repo).splitlines()) == 1
 
 
 def test_a_moved_repository_keeps_its_archive(space: clia.Space, repo: Path, clock: Clock) -> None:
@@ -296,23 +368,81 @@ def test_a_space_counts_moves_unless_the_setting_is_off(space: clia.Space, repo:
     background_upkeep.begin(str(repo / ".git/clia"))
     space.commit("scout", "finding", changes={"b": b"2"})
     assert (repo / ".git/clia/moves").stat().st_size == 1
+    put_away(space, "scout")
+    background_upkeep.begin(str(repo / ".git/clia"))
+    space.commit("scout", "finding", changes={"b": b"3"})
+    assert (repo / ".git/clia/moves").stat().st_size == 4, "three refs are brought back, one moves"
     git("config", "clia.upkeep", "false", cwd=repo)
     with clia.open(repo) as reopened:
-        reopened.commit("scout", "finding", changes={"b": b"3"})
-    assert (repo / ".git/clia/moves").stat().st_size == 1
+        reopened.commit("scout", "finding", changes={"b": b"4"})
+    assert (repo / ".git/clia/moves").stat().st_size == 4
 
 
 def test_background_upkeep_packs_refs_and_loose_objects(space: clia.Space, repo: Path) -> None:
     git("branch", "mine", cwd=repo)
     space.commit("scout", "finding", changes={"n": b"1"})
     objects = components(space).core.objects
-    loose = (b"%d" % number for number in itertools.count() if objects.blob_id(b"%d" % number).startswith("17"))
-    for data in itertools.islice(loose, LOOSE_PER_FOLDER):  # as if there were 256 times as many
-        objects.write_blob(data)
+    for number in range(MANY_LOOSE):
+        objects.write_blob(b"%d" % number)
     before = answers(space)
     git("config", "clia.idleDays", "1", cwd=repo)
     background_upkeep.run(str(repo))
     assert sorted(path.name for path in (repo / ".git/refs").rglob("*") if path.is_file()) == ["main", "mine"]
+    directories = [path.relative_to(repo / ".git/refs") for path in (repo / ".git/refs").rglob("*") if path.is_dir()]
+    assert sorted(map(str, directories)) == ["heads", "notes", "tags"], "git lists every directory"
     assert git("count-objects", cwd=repo).startswith("0 objects")
     assert answers(space) == before
     assert space.verify().clean
+
+
+def test_a_full_disk_is_an_error_that_names_the_archive_repository(space: clia.Space) -> None:
+    before = answers(space)
+    put_away(space, "critic")
+    with no_file_beyond(0):
+        error = refused("git-error", lambda: put_away(space, "scout"))
+        refused("git-error", space.local.unarchive_all)
+    assert error.message.startswith("cannot write to the archive repository: ")
+    assert answers(space) == before
+    assert put_away(space) == ["helper", "scout"]
+
+
+def test_an_agent_that_moved_and_was_put_away_meanwhile_keeps_its_newest_commit(space: clia.Space, repo: Path) -> None:
+    """Upkeep was stopped after it had read the refs, and continues later."""
+    commits: list[str] = []
+
+    def work(step: str) -> None:
+        if step == "objects-kept" and not commits:
+            with clia.open(repo, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"))) as other:
+                commits.append(other.commit("scout", "finding", changes={"b": b"2"}))
+                assert put_away(other, "scout") == ["scout"]
+
+    with clia.open(repo, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"), reached=work)) as stopped:
+        assert put_away(stopped, "scout") == ["scout"]
+    assert space.head("scout") == commits[0] == archived_git(repo, "rev-parse", "agents/scout")
+    assert not archived_git(repo, "for-each-ref", "refs/superseded")
+    assert space.verify().clean
+
+
+def test_putting_away_waits_for_a_writer_that_brings_an_agent_back(space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_away(space, "helper")
+    lock = Path(components(space).git.refs.archive.lock)
+    lock.touch()
+    monkeypatch.setattr(refs, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: lock.unlink()))
+    assert put_away(space, "scout") == ["scout"]
+
+
+def test_a_lost_commit_of_an_agent_that_is_put_away_is_still_a_finding(space: clia.Space, repo: Path) -> None:
+    lost = space.commit("scout", "finding", changes={"b": b"2"})
+    git("branch", "--force", "agents/scout", f"{lost}~1", cwd=repo)
+    before = [(finding.code, finding.ref, finding.cid) for finding in space.verify().findings]
+    assert before == [("ref-rewound", "refs/heads/agents/scout", lost)]
+    put_away(space, "scout")
+    assert [(finding.code, finding.ref, finding.cid) for finding in space.verify().findings] == before
+
+
+def test_refs_that_another_git_locks_during_upkeep_are_a_clean_error(space: clia.Space, repo: Path) -> None:
+    lock = repo / ".git/packed-refs.lock"
+    lock.touch()
+    refused("git-error", space.local.upkeep)
+    lock.unlink()
+    assert space.local.upkeep()

@@ -86,7 +86,7 @@ def test_a_decision_that_a_person_amends_before_it_is_complete_is_not_asked_agai
         assert opened.session("scout").result == "yes"
 
 
-def test_a_failure_after_the_point_of_no_return_is_no_error(scout: clia.Space, repo: Path) -> None:
+def test_a_failure_after_the_point_of_no_return_is_not_an_error(scout: clia.Space, repo: Path) -> None:
     """The caller would repeat it; the next verb completes it."""
 
     def full(step: str) -> None:

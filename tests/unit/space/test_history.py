@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.space.authorship import in_words
+from clia.space.attribution.authorship import in_words
 from clia.testing import components
 from support import git
 from support.plain_git import commit_file, rev

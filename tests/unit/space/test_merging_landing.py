@@ -61,7 +61,7 @@ def test_a_worktree_that_cannot_be_updated_is_a_warning(space: clia.Space, peopl
     (people / ".git/info").mkdir(exist_ok=True)
     (people / ".git/info/attributes").write_text("b filter=bad\n")
     head = space.commit("scout", "finding", changes={"b": b"1\n"})
-    landing = space.land("scout", "main")
+    landing = space.land("scout", "main", how="fast-forward")
     assert isinstance(landing, clia.Landed)
     assert rev(people, "main") == head
     assert len(landing.warnings) == 1
@@ -119,3 +119,57 @@ def test_an_event_that_git_adds_during_a_landing_is_kept(space: clia.Space, peop
     assert [row["onto"] for row in space.history.landings("scout")] == ["refs/heads/main"]
     assert space.relations.reviewing("scout") == ["lead"]
     assert space.verify().clean
+
+
+def test_the_default_branch_is_the_one_that_is_checked_out(space: clia.Space, people: Path) -> None:
+    git("checkout", "-q", "-b", "topic", cwd=people)
+    space.commit("scout", "finding", changes={"b": b"1\n"})
+    assert isinstance(space.land("scout"), clia.Landed)
+    assert space.states()[0].landed == "topic"
+
+
+@pytest.mark.parametrize("head", ["--detach", "agents/other"])
+def test_without_a_branch_of_people_checked_out_work_lands_on_main(space: clia.Space, people: Path, head: str) -> None:
+    space.spawn("other", BRIEFING)
+    space.commit("scout", "finding", changes={"b": b"1\n"})
+    git("checkout", "-q", head, cwd=people)
+    assert isinstance(space.land("scout"), clia.Landed)
+    assert "main" in [state.landed for state in space.states()]
+    git("branch", "-m", "main", "trunk", cwd=people)
+    space.commit("scout", "finding", changes={"b": b"2\n"})
+    assert "--onto BRANCH" in " ".join(refused("no-default-branch", lambda: space.land("scout")).hints)
+
+
+@pytest.mark.parametrize("how", ["squash", "merge", "fast-forward"])
+def test_how_work_lands_is_a_setting(repo: Path, space: clia.Space, people: Path, how: str) -> None:
+    space.commit("scout", "finding", changes={"b": b"1\n"})
+    git("config", "clia.land", how, cwd=people)
+    with clia.open(repo, settings=settings()) as again:
+        landed = again.land("scout", "main")
+    assert isinstance(landed, clia.Landed)
+    assert landed.how == how
+
+
+def test_an_unknown_way_to_land_is_refused(repo: Path, space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"b": b"1\n"})
+    git("config", "clia.land", "rebase", cwd=people)
+    with clia.open(repo, settings=settings()) as again:
+        refused("invalid-landing", lambda: again.land("scout", "main"))
+
+
+def test_a_branch_that_clia_did_not_create_is_left_alone(space: clia.Space, people: Path) -> None:
+    git("branch", "agents/mine", "main", cwd=people)
+    tip = rev(people, "agents/mine")
+    for act in (
+        lambda: space.commit("mine", "finding", changes={"b": b"1\n"}),
+        lambda: space.trace("mine", "note", "hello"),
+        lambda: space.archive("mine"),
+        lambda: space.land("mine", "main"),
+        lambda: space.spawn("mine", clia.Briefing("Mine")),
+    ):
+        assert "git branch -m agents/mine" in refused("foreign-branch", act).hints[0]
+    assert rev(people, "agents/mine") == tip
+    (state,) = [state for state in space.states() if state.agent == "mine"]
+    assert state.problem == "the branch agents/mine was not created by clia; it is left alone"
+    space.maintain(archive_idle_days=0)
+    assert rev(people, "agents/mine") == tip

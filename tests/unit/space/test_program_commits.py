@@ -103,6 +103,115 @@ def test_a_side_branch_that_the_program_merged_is_adopted_with_its_shape(space: 
     assert space.show("scout").kept == ()
 
 
+def test_lines_of_a_merged_side_branch_keep_their_author_on_a_branch_of_people(space: clia.Space, repo: Path, desk: Path) -> None:
+    base = rev(desk, "HEAD")
+    one = commit_file(desk, "b", "1\n")
+    git("checkout", "-q", "-b", "side", base, cwd=desk)
+    commit_file(desk, "c", "side\n")
+    git("checkout", "-q", "--detach", one, cwd=desk)
+    git("merge", "-q", "--no-ff", "--no-edit", "side", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    merge = space.log("scout", own=True)[1]
+    assert space.show("scout").adopted == merge.parents[1:]
+    assert [line.agent for line in space.blame("scout", "c")] == ["scout"]
+    commit_file(repo, "c", "side\nmine\n")
+    assert [line.agent for line in space.blame("main", "c")] == ["scout", None]
+
+
+def test_a_commit_on_another_branch_is_adopted_beside_the_work_and_once(space: clia.Space, repo: Path, desk: Path) -> None:
+    start = rev(desk, "HEAD")
+    git("checkout", "-q", "-b", "side", cwd=desk)
+    side = commit_file(desk, "c", "side\n")
+    git("checkout", "-q", "--detach", start, cwd=desk)
+    (desk / "b").write_text("1\n")
+    last = space.show(space.commit_dir("scout", "finding", desk, message="done"))
+    (adopted,) = last.adopted
+    assert (space.show(adopted).own, last.kept) == (side, ())
+    assert (last.parents[1:], sorted(space.files("scout"))) == ((adopted,), ["a", "b"])
+    assert not has_own_commits(space, desk)
+    assert [line.agent for line in space.blame("side", "c")] == ["scout"]
+    git("checkout", "-q", "side", cwd=desk)  # the program continues there
+    commit_file(desk, "c", "side\nmore\n")
+    space.commit_dir("scout", "finding", desk, message="more")
+    own = [commit.own for commit in space.log("scout") if commit.own is not None]
+    assert (len(own), own.count(side)) == (2, 1)
+    assert space.files("scout") == {"a": b"1\n", "c": b"side\nmore\n"}
+    assert [line.agent for line in space.blame("side", "c")] == ["scout", "scout"]
+    assert git("rev-list", "--first-parent", "agents/scout", cwd=repo).split().count(last.cid) == 1
+    assert space.verify().findings == ()
+
+
+def test_a_commit_of_a_person_on_top_of_one_of_the_program_stays_the_persons(space: clia.Space, repo: Path, desk: Path) -> None:
+    commit_file(desk, "b", "1\n")
+    git("branch", "review", cwd=desk)
+    git("checkout", "-q", "review", cwd=repo)
+    commit_file(repo, "x", "people\n")
+    git("merge", "-q", "--ff-only", "review", cwd=desk)
+    commit_file(desk, "c", "1\n")
+    space.commit_dir("scout", "finding", desk)
+    assert [line.agent for line in space.blame("scout", "x")] == [None]
+    assert [line.agent for path in "bc" for line in space.blame("scout", path)] == ["scout", "scout"]
+    assert subjects(space) == ["b: 1", "c: 1", "finding by scout"]
+
+
+def test_a_branch_that_was_adopted_beside_the_work_is_not_adopted_again_when_it_is_merged(
+    space: clia.Space, repo: Path, desk: Path
+) -> None:
+    space.captures.watch_programs(str(desk), running=True)
+    git("worktree", "add", "-q", "-b", "side", str(desk / "beside"), cwd=desk)
+    side = commit_file(desk / "beside", "c", "side\n")
+    git("worktree", "remove", str(desk / "beside"), cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    space.captures.watch_programs(str(desk), running=False)
+    commit_file(desk, "b", "1\n")
+    git("merge", "-q", "--no-edit", "side", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    assert [commit.own for commit in space.log("scout")].count(side) == 1
+    assert space.files("scout") == {"a": b"1\n", "b": b"1\n", "c": b"side\n"}
+    assert [line.agent for line in space.blame("scout", "c")] == ["scout"]
+
+
+def test_a_picked_commit_that_the_program_amends_keeps_the_authors_lines(space: clia.Space, repo: Path, desk: Path) -> None:
+    picked = commit_file(repo, "x", "people\n")
+    git("cherry-pick", picked, cwd=desk)
+    (desk / "x").write_text("people\nprogram\n")
+    git("commit", "-qa", "--amend", "--no-edit", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    assert [line.agent for line in space.blame("scout", "x")] == [None, "scout"]
+    assert space.show("scout").adopted == ()
+
+
+def test_lines_that_a_revert_brings_back_stay_their_authors(space: clia.Space, repo: Path, desk: Path) -> None:
+    commit_file(repo, "a", "1\npeople\n")
+    commit_file(repo, "a", "1\n")
+    git("merge", "-q", "--no-edit", "main", cwd=desk)
+    git("revert", "--no-edit", "main", cwd=desk)
+    space.commit_dir("scout", "finding", desk)
+    assert [line.agent for line in space.blame("scout", "a")] == [None, None]
+    assert 'Revert "a: 1"' in subjects(space)
+
+
+@pytest.mark.parametrize("amends", [False, True])
+def test_lines_of_an_older_commit_that_the_program_goes_back_to_stay_their_authors(
+    space: clia.Space, repo: Path, desk: Path, amends: bool
+) -> None:
+    git("checkout", "-q", "-b", "feature", cwd=desk)
+    commit_file(desk, "b", "1\n")
+    space.commit_dir("scout", "finding", desk, message="one")
+    git("checkout", "-q", "--detach", "agents/scout", cwd=desk)
+    git("rm", "-q", "a", cwd=desk)
+    git("commit", "-qm", "Remove a", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="two")
+    git("checkout", "-q", "feature", cwd=desk)
+    if amends:
+        (desk / "b").write_text("2\n")
+        git("commit", "-qa", "--amend", "--no-edit", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="three")
+    assert sorted(space.files("scout")) == ["a", "b"]
+    assert [line.agent for line in space.blame("scout", "a")] == [None]
+    assert [line.agent for line in space.blame("scout", "b")] == ["scout"]
+
+
 def test_amended_and_reset_commits_are_kept_under_a_ref_and_named(space: clia.Space, repo: Path, desk: Path) -> None:
     amended_commit = commit_file(desk, "b", "1\n")
     git("commit", "-q", "--amend", "-m", "better", cwd=desk)
@@ -146,6 +255,53 @@ def test_a_rebase_is_adopted_as_the_rebased_commits(space: clia.Space, repo: Pat
     assert git("merge-base", "--is-ancestor", persons_commit, last, cwd=repo) == ""
     assert [line.agent for line in space.blame("scout", "x")] == [None]
     assert [line.agent for line in space.blame("scout", "b")] == ["scout"]
+
+
+def colleagues_commit(repo: Path) -> str:
+    """A commit of a colleague on a branch of its own; a second one, before it, is not picked."""
+    git("switch", "-qc", "colleague", cwd=repo)
+    (repo / "other").write_text("other\n")
+    (repo / "x").write_text("top\nmiddle\ncolleague\n")
+    git("add", "-A", cwd=repo)
+    git("commit", "-qm", "A colleague's", "--author=Col <col@example.com>", cwd=repo)
+    commit = rev(repo, "HEAD")
+    git("switch", "-q", "main", cwd=repo)
+    return commit
+
+
+def test_another_authors_commit_that_the_program_picks_stays_the_authors(space: clia.Space, repo: Path, desk: Path) -> None:
+    picked = colleagues_commit(repo)
+    commit_file(desk, "b", "1\n")
+    git("cherry-pick", picked, cwd=desk)
+    (desk / "x").write_text("top\nmiddle\ncolleague\nprogram\n")
+    last = space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space)[-2:] == ["b: 1", "done"]
+    assert [space.show(commit).subject for commit in space.captures.adopted(last)] == ["b: 1"]
+    assert [(line.text, line.agent, line.author) for line in space.blame("scout", "x")][2:] == [
+        ("colleague", None, "Col"),
+        ("program", "scout", "scout"),
+    ]
+    assert space.verify().findings == ()
+    assert git("status", "--porcelain", cwd=desk) == ""
+
+
+def test_what_the_program_writes_to_resolve_a_picked_commit_is_its_own(space: clia.Space, repo: Path, desk: Path) -> None:
+    picked = colleagues_commit(repo)
+    commit_file(desk, "x", "top\nmiddle\nmine\n")
+    with pytest.raises(CalledProcessError):
+        git("cherry-pick", picked, cwd=desk)
+    (desk / "x").write_text("top\nmiddle\nmine\ncolleague\nresolved\n")
+    git("add", "-A", cwd=desk)
+    git("-c", "core.editor=true", "cherry-pick", "--continue", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="done")
+    assert subjects(space)[-3:] == ["x: top", "A colleague's", "done"]
+    authors = {line.text: line.agent for line in space.blame("scout", "x")}
+    assert {text: authors[text] for text in ("mine", "colleague", "resolved")} == {
+        "mine": "scout",
+        "colleague": None,
+        "resolved": "scout",
+    }
+    assert [line.agent for line in space.blame("scout", "other")] == [None]
 
 
 def test_a_program_that_works_on_its_own_branch_stays_on_it(space: clia.Space, desk: Path) -> None:

@@ -126,3 +126,47 @@ def test_a_forged_purge_does_not_stop_an_adoption(scout: clia.Space, repo: Path,
         git("update-ref", "refs/clia/events/scout", forged, cwd=repo)
         git("update-ref", "-d", NOTES, cwd=repo)
         assert ("refs/notes/clia/trace/scout", "new") in [(adoption.ref, adoption.what) for adoption in scout.adopt("hub")]
+
+
+def test_many_agents_are_published_at_once_or_not_at_all(space: clia.Space, people: Path, repo: Path, tmp_path: Path) -> None:
+    git("init", "-q", "--bare", "hub.git", cwd=tmp_path)
+    git("remote", "add", "origin", str(tmp_path / "hub.git"), cwd=repo)
+    agents = [f"agent-{number}" for number in range(30)]
+    for name in agents:
+        space.spawn(name, BRIEFING)
+    space.agents.archive(agents[0])
+    refused("no-such-agent", lambda: space.publish([*agents, "nobody"]))
+    assert git("for-each-ref", cwd=tmp_path / "hub.git") == ""
+    assert {pushed.state for pushed in space.publish(agents)} == {"new"}
+    published = git(
+        "for-each-ref",
+        "--format=%(refname)",
+        "refs/heads",
+        "refs/clia/agents-published",
+        "refs/clia/archive",
+        cwd=tmp_path / "hub.git",
+    ).split()
+    assert published == [
+        *sorted(f"refs/clia/agents-published/{name}" for name in agents[1:]),
+        f"refs/clia/archive/agents/{agents[0]}",
+    ]
+
+
+def test_clones_get_a_branch_for_each_agent_only_if_the_publisher_asks_for_it(
+    scout: clia.Space, repo: Path, tmp_path: Path
+) -> None:
+    git("init", "-q", "--bare", "hub.git", cwd=tmp_path)
+    git("remote", "add", "origin", str(tmp_path / "hub.git"), cwd=repo)
+
+    def branches(name: str) -> str:
+        git("clone", "-q", str(tmp_path / "hub.git"), name, cwd=tmp_path)
+        return git("branch", "--all", cwd=tmp_path / name)
+
+    scout.publish(["scout"])
+    assert branches("one") == ""
+    with clia.init(tmp_path / "one", settings=settings()) as other:
+        assert (other.agents(), other.head("scout")) == (["scout"], scout.head("scout"))
+    refused("invalid-heads", lambda: scout.publish(["scout"], heads="both"))
+    git("config", "clia.publish", "branches", cwd=repo)
+    scout.publish(["scout"])
+    assert "remotes/origin/agents/scout" in branches("two")

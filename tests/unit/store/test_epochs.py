@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.facade.setup import set_up
+from clia.store import private_files
 from clia.store.epochs import MARK_FILE
-from clia.testing import Crash, crash_at
+from clia.testing import Crash, components, crash_at
 from support import git
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, refused, settings, texts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     import clia
 
-STORE = "refs/clia/store"
+STORE, FORMER = "refs/clia-local/store", "refs/clia/store"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -115,13 +116,41 @@ def test_a_lost_write_ahead_log_is_noticed(tmp_path: Path) -> None:
     worked(place)
     with place.open() as space:
         space.trace("scout", "console", "four")
-        assert [file.name for file in place.files] == ["space.db", "space.db-shm", "space.db-wal", "space.db.lock"]
+        assert [file.name for file in place.files.all()] == ["space.db", "space.db-shm", "space.db-wal", "space.db.lock"]
         shutil.copy(place.root / ".git/clia/space.db", tmp_path)
     place.lose()
     shutil.copy(tmp_path / "space.db", place.root / ".git/clia")
     with place.open() as space:
         assert [ailment.code for ailment in space.doctor()] == ["store-older"]
         refused("store-older", lambda: space.trace("scout", "console", "five"))
+
+
+def test_entries_that_a_commit_has_are_not_pending_again_in_an_older_store(place: SwappableSpace) -> None:
+    worked(place)
+    with place.open() as space:
+        cid = space.commit_with_trace("scout", "finding", changes={"a": b"2"})
+        assert texts(space.trace_pending("scout")) == []
+    place.put_back("older")
+    with place.open() as space:
+        assert texts(space.trace_pending("scout")) == ["two"]
+        space.doctor(repair=True)
+        assert texts(space.trace_pending("scout")) == []
+        space.trace("scout", "console", "four")
+        space.commit_with_trace("scout", "finding", changes={"a": b"3"})
+        bound = {trace.trace.commit: texts(trace.trace.entries) for trace in space.session_traces("scout")}
+        assert (sorted(bound.values()), bound[cid]) == ([["four"], ["one"], ["two", "three"]], ["two", "three"])
+
+
+def test_an_agent_that_is_held_does_not_stop_the_repair_of_a_store(place: SwappableSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked(place)
+    with place.open() as space:
+        space.spawn("archer", BRIEFING)
+        space.commit_with_trace("scout", "finding", changes={"a": b"2"})
+    place.put_back("older")
+    monkeypatch.setattr(private_files, "LOCK_SECONDS", 0.01)
+    with place.open() as other, components(other).core.locks.hold("archer"), place.open() as space:
+        assert [ailment.code for ailment in space.doctor(repair=True)] == ["store-older", "agent-held"]
+        assert (texts(space.trace_pending("scout")), space.doctor()) == ([], [])
 
 
 def test_the_newer_store_can_be_put_back(place: SwappableSpace) -> None:
@@ -184,7 +213,7 @@ def test_a_repository_that_is_older_than_its_store_is_noticed(place: SwappableSp
     shutil.copytree(place.root, tmp_path / "old")
     with place.open() as space:
         space.trace("scout", "console", "one")
-    for file in place.files:
+    for file in place.files.all():
         shutil.copy(file, tmp_path / "old/.git/clia")
     with SwappableSpace(tmp_path / "old", place.address).open() as space:
         assert [ailment.code for ailment in space.doctor()] == ["store-other"]
@@ -205,6 +234,56 @@ def test_a_damaged_mark_is_ignored(place: SwappableSpace, mark: str) -> None:
         assert (place.root / ".git/clia" / MARK_FILE).read_bytes().startswith(b"%s %020d\n" % (row.epoch.encode(), row.number))
     with place.open() as space:
         assert space.doctor() == []
+
+
+def test_an_epoch_of_an_earlier_version_is_read_and_continued_under_its_new_name(place: SwappableSpace) -> None:
+    worked(place)
+    git("update-ref", FORMER, STORE, cwd=place.root)
+    git("update-ref", "-d", STORE, cwd=place.root)
+    before = git("rev-parse", FORMER, cwd=place.root)
+    with place.open() as space:
+        space.trace("scout", "console", "four")
+    assert STORE not in place.refs()
+    place.lose()
+    with place.open() as space:
+        refused("store-lost", lambda: space.trace("scout", "console", "five"))
+        space.doctor(repair=True)
+        space.trace("scout", "console", "five")
+        assert git("rev-parse", f"{STORE}~1", cwd=place.root) == before
+        space.maintain()
+        assert FORMER not in place.refs()
+        assert space.doctor() == []
+
+
+def test_an_epoch_that_an_earlier_version_began_later_counts(place: SwappableSpace) -> None:
+    worked(place)
+    place.put_back("older")
+    with place.open() as space:
+        space.doctor(repair=True)
+    git("update-ref", FORMER, STORE, cwd=place.root)
+    git("update-ref", STORE, f"{STORE}~1", cwd=place.root)
+    place.put_back("older")
+    with place.open() as space:
+        refused("store-older", lambda: space.trace("scout", "console", "x"))
+        refused("store-older", space.maintain)
+        before = place.refs()
+        space.doctor(repair=True)
+        space.maintain()
+    assert FORMER in before
+    assert FORMER not in place.refs()
+    assert git("log", "--format=%s", STORE, cwd=place.root).splitlines()[-1] == "store epoch 1: first use"
+    assert len(git("rev-list", STORE, cwd=place.root).split()) == 3
+
+
+def test_the_epoch_of_another_clone_under_the_former_name_is_left_alone(place: SwappableSpace) -> None:
+    worked(place)
+    other = git("commit-tree", "-m", "epoch", "refs/clia/space^{tree}", cwd=place.root).strip()
+    git("update-ref", FORMER, other, cwd=place.root)
+    with place.open() as space:
+        assert space.doctor() == []
+        space.maintain()
+        space.trace("scout", "console", "four")
+    assert git("rev-parse", FORMER, cwd=place.root).strip() == other
 
 
 def test_an_epoch_whose_ref_was_not_written_is_completed(place: SwappableSpace) -> None:

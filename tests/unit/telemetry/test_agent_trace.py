@@ -164,7 +164,7 @@ def test_the_ranges_are_those_that_blame_gives_to_agents(space: clia.Space, peop
 def test_lines_that_could_not_be_compared_are_unknown(
     space: clia.Space, people: Path, turn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clia.space.attribution.FILE_MAX", 3)
+    monkeypatch.setattr("clia.space.attribution.attributions.FILE_MAX", 3)
     commit_file(people, "b", "one\ntwo\n")
     (record,) = records(space)
     (conversation,) = record["files"][0]["conversations"]

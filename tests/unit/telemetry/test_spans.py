@@ -446,7 +446,7 @@ def test_the_path_for_traces_is_added_to_an_address_without_it(collector: Collec
 def test_without_the_extra_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     error = refused("otlp-extra-missing", lambda: sender_of("http://localhost", {}, {"clia.version": "1"}, seconds=1))
-    assert error.hints[0] == "pip install 'clia[otlp]'"
+    assert error.hints[0] == "pip install 'clia-agents[otlp]'"
 
 
 def test_a_last_attempt_without_time_does_not_hide_the_earlier_failure() -> None:

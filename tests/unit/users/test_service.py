@@ -14,9 +14,11 @@ import psycopg
 import pytest
 
 import clia
+from clia.errors import InvalidInput
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
-from clia.users.service import ROLES, User, Users, users_of
+from clia.users.fields import ROLES
+from clia.users.service import User, Users, users_of
 from support.crashes import FORK
 from support.memory_store import MemoryStore
 from support.spaces import refused, settings
@@ -136,7 +138,40 @@ def test_a_decision_records_the_users_name_and_email(user: User, by: str) -> Non
 
 def test_a_role_includes_the_lower_roles() -> None:
     allowed = {role: [needed for needed in ROLES if User("ada", role).may(needed)] for role in ROLES}
-    assert allowed == {"viewer": ["viewer"], "decider": ["viewer", "decider"], "admin": ["viewer", "decider", "admin"]}
+    assert allowed == {role: list(ROLES[: position + 1]) for position, role in enumerate(ROLES)}
+    assert ROLES == ("viewer", "agent", "decider", "admin")
+
+
+def test_a_user_with_the_role_agent_acts_for_its_agents(desk: UserDesk) -> None:
+    users = desk.users
+    bot = users.add("bot", "agent", agents=["scout", "helper", "scout"])
+    assert users.get("bot") == bot
+    assert (bot.agents, bot.acting) == (("scout", "helper"), "scout, helper")
+    bot.require_agent("helper")
+    refused("not-your-agent", lambda: bot.require_agent("other"))
+    refused("not-your-agent", lambda: bot.require_agent(None))
+    refused("role-too-low", lambda: bot.require("decider"))
+    secret = users.make_token("bot")[0]
+    assert users.by_token(secret) == bot
+    assert users.update("bot", agents=["other"]).agents == ("other",)
+    assert users.update("bot", display="Bot").agents == ("other",)
+    person = users.update("bot", role="admin")
+    assert (person.agents, person.acting) == ((), None)
+    limited = users.by_token(secret)
+    assert limited is not None
+    assert (limited.role, limited.agents) == ("agent", ())
+
+
+@pytest.mark.parametrize(("role", "agents"), [("agent", []), ("viewer", ["scout"]), ("admin", ["scout"]), ("agent", ["../x"])])
+def test_only_the_role_agent_has_agents(desk: UserDesk, role: str, agents: list[str]) -> None:
+    with pytest.raises(InvalidInput):
+        desk.users.add("bot", role, agents=agents)
+    assert desk.users.get("bot") is None
+
+
+def test_a_token_of_a_person_cannot_have_the_role_agent(desk: UserDesk) -> None:
+    desk.users.add("ada", "admin")
+    refused("role-too-high", lambda: desk.users.make_token("ada", role="agent"))
 
 
 BAD_LINES = ["two\nlines", "bell\x07", "a\u202eb", "nul\0", HALF_A_CHARACTER, "x" * 101, "Eve <ada@example.org>", None, 7]

@@ -28,7 +28,7 @@ def test_requests_of_handled_kinds_are_tasks() -> None:
 
 
 def test_a_request_is_due_from_its_creation_and_never_later_than_now() -> None:
-    """So the request that has waited longest comes first; the requester's clock may be ahead of ours."""
+    """So the request that has waited longest comes first; the requester's clock may be ahead of this one."""
     request = make_request("llm", since="2026-05-01T12:00:00.250Z")
     assert due_requests.due(request, AT + 60) == AT + 0.25
     assert due_requests.due(request, AT - 60) == AT - 60

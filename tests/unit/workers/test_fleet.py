@@ -11,6 +11,9 @@ import pytest
 
 import clia
 from clia.errors import StoreError
+from clia.facade.setup import set_up
+from clia.hub.joining import HubTarget
+from clia.hub.model import BRANCHES
 from clia.store.interface import Task
 from clia.workers import heartbeats as beats
 from clia.workers.fleet import (
@@ -260,7 +263,7 @@ def test_a_beat_has_the_sync_state_of_its_clone(tmp_path: Path) -> None:
     hub, now = tmp_path / "hub.git", ManualClock(datetime.now(UTC).timestamp())
     git("init", "--quiet", "--bare", str(hub), cwd=tmp_path)
     settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=now)
-    with clia.init(tmp_path / "one", settings=settings, hub=str(hub)) as machine:
+    with set_up(tmp_path / "one", settings=settings, hub=HubTarget(str(hub), BRANCHES)).space as machine:
         beats = HeartbeatWriter(machine, ProcessInfo(WORKER, "w1"))
 
         def sync_state() -> tuple[bool, tuple[str, ...], tuple[str, ...]]:

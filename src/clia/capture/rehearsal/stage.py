@@ -1,7 +1,7 @@
-"""The stage of a rehearsal: clock, ids, transcripts, hooks, the event list, and what all tools have in common.
+"""The stage of a rehearsal: clock, ids, transcripts, hooks, the event list, and the common parts of all tools.
 
 Invariant: every event goes through ``happen``, which writes the lines, runs the hook and then lists the event. So the list shows
-exactly what a recorder could see, and what was withheld on purpose.
+exactly the events that a recorder could see, and those that were withheld on purpose.
 """
 
 from __future__ import annotations

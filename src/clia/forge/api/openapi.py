@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from re import findall
 
+from clia import __version__
 from clia.api.derivation import BODY, PATH, QUERY, all_verbs
 from clia.api.shapes import definitions
 from clia.api.special_shapes import EXTRA_SCHEMAS
@@ -65,7 +65,7 @@ def document(address: str = "") -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "clia",
-            "version": version("clia"),
+            "version": __version__,
             "description": "Every verb of the library, over HTTP. Lists come in pages; writes take Idempotency-Key and If-Match.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },

@@ -20,11 +20,11 @@ from clia.api.derivation import all_verbs
 from clia.errors import BackendError, CliaError, InvalidInput, NotAllowed, StaleRef
 from clia.forge.api.idempotency import Once, StoredResponse
 from clia.forge.api.requests import arguments, page_of, page_size
-from clia.forge.auth import check_csrf, require
+from clia.forge.auth import check_csrf, require_verb
 from clia.space.model import Landed
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
-from clia.verbs import GET
+from clia.verbs import GET, acting_as, set_channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Call(NamedTuple):
     headers: Headers
     cursor: str | None
     page_size: int
+    agent: str | None  # the agent that acts; None: a person
 
 
 def verb_routes() -> list[BaseRoute]:
@@ -114,7 +115,8 @@ def _raw_path(scope: Scope) -> bytes:
 def _endpoint(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         forge: Forge = request.app.state.forge
-        user = require(request.state.identity, verb.role)
+        set_channel("api")
+        user = require_verb(request.state.identity, verb.route)
         if verb.changes:
             check_csrf(request.state.identity, request.headers, None)
         body = await request.body()
@@ -128,8 +130,12 @@ def _respond(verb: Verb, forge: Forge, user: User, request: Request, body: bytes
     query, headers = request.query_params, request.headers
     site = forge.site(request.path_params["space"])
     args = arguments(verb, request.path_params, query, body, headers.get("content-type", ""))
+    agent = None
+    if verb.route.agent is not None and not user.may(verb.role):
+        agent = args[verb.route.agent]
+        user.require_agent(agent)
     size = page_size(query.get("page_size")) if verb.paged else 0
-    call = Call(verb, site.space, user, args, headers, query.get("cursor"), size)
+    call = Call(verb, site.space, user, args, headers, query.get("cursor"), size, agent)
     key = headers.get("idempotency-key") if verb.changes else None
     if key is None:
         return _response(_execute(call))
@@ -165,7 +171,8 @@ def _execute(call: Call) -> StoredResponse:
     if verb.is_personal:
         args["by"] = _user(call, args["by"])
     try:
-        result = verb.call(space, args)
+        with acting_as(call.agent):
+            result = verb.call(space, args)
     except StaleRef as err:
         if expected is not None and err.expected == expected:
             raise _stale(expected, err.actual) from None

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from clia.forge.pages import agents, authorship, behaviours, commits, graph, inbox, lineage, overview, peers, sessions, traces
+from clia.forge.pages import (
+    agents,
+    authorship,
+    behaviours,
+    commits,
+    graph,
+    inbox,
+    lineage,
+    overview,
+    peers,
+    rules,
+    sessions,
+    traces,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,5 +24,5 @@ if TYPE_CHECKING:
 
 def page_routes() -> list[Route]:
     """The routes of all pages."""
-    modules = (overview, inbox, agents, traces, sessions, graph, commits, authorship, lineage, behaviours, peers)
+    modules = (overview, inbox, agents, traces, sessions, graph, commits, authorship, lineage, rules, behaviours, peers)
     return [route for module in modules for route in module.routes()]

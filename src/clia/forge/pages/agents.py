@@ -11,8 +11,10 @@ import shlex
 from clia.errors import CorruptJournal, NotFound
 from clia.forge.pages.common import ADMIN, TEXT_MAX, action, commits_page, if_found, known_agent, known_source, page, render
 from clia.forge.pages.inbox import headline
+from clia.forge.pages.rules import RULES, about
 from clia.forge.rendering import diffs
 from clia.forge.rendering.texts import escaped, visible
+from clia.identities.merge_rules import projected_text
 from clia.sessions.model import question_in, question_of
 from clia.sessions.records import ASK
 from clia.space.model import Conflicts, File, Link, Merged, Submodule
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.forge.pages.common import RefusedForm, Visit
     from clia.forge.rendering.diffs import FileView
+    from clia.identities.profile_drift import AgentIdentity
     from clia.space.model import Content
 
     Question = tuple[str, str, str, str]  # id, headline, when it was asked or its session ended, status of its session
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 PAGE = 50
 """Commits per page."""
 _CAPTURED = 5  # captured sessions shown
+APPROVALS = 50
+"""Approvals of guardrail changes per page."""
 PATHS_MAX = 100
 
 
@@ -67,16 +72,32 @@ def _agent(visit: Visit, refused: RefusedForm | None = None) -> Response:
         genesis=if_found(space.agents.genesis, name),
         briefing=if_found(space.agents.briefing, name),
         profile=profile if isinstance(profile, dict) else None,
+        identity=(identity := if_found(space.identities.of_agent, name)),
+        guardrails=[] if identity is None else _guardrails(identity),
+        rules=(if_found(space.identities.rules_of_agent, name) or [])[:RULES],
+        about=about,
         relations=_relations(space, name),
         other_relations=[edge for edge in space.relations(name) if edge.kind not in (SUB_AGENT, REVIEWS, MERGES)],
         captured=[session for session in space.captures.sessions() if session.agent == name][-_CAPTURED:],
         pending=len(space.traces.pending(name)),
         landings=space.history.landings(name),
+        approvals=(if_found(space.history.approvals, name) or [])[:APPROVALS],
         others=_others(space, name) if visit.user.may(ADMIN) else [],
         refused=refused,
         **_sessions(visit, name),
         **commits_page(visit, name, PAGE),
     )
+
+
+def _guardrails(identity: AgentIdentity) -> list[tuple[str, str]]:
+    """The text of each guardrail that binds an agent, and how the record and the place differ about it."""
+
+    def mark(item: object) -> str:
+        if item in identity.missing:
+            return "missing at its place now"
+        return "not recorded yet" if item in identity.added else ""
+
+    return [(projected_text(item), mark(item)) for item in identity.guardrails]
 
 
 def _others(space: Space, name: str) -> list[str]:
@@ -109,13 +130,13 @@ def _sessions(visit: Visit, name: str) -> dict[str, Any]:
         pass  # it has no session
     except CorruptJournal:
         damaged = True
-    asked: list[Question] = [
+    questions: list[Question] = [
         (request.id, headline(question_of(request)), request.since, "suspended")
         for request in visit.space.pending(name)
         if request.session.startswith(ASK)
     ]
-    last = None if session or asked else _last_question(visit, name)
-    return {"session": session, "damaged": damaged, "asked": asked, "last": last}
+    last = None if session or questions else _last_question(visit, name)
+    return {"session": session, "damaged": damaged, "asked": questions, "last": last}
 
 
 def _last_question(visit: Visit, name: str) -> Question | None:

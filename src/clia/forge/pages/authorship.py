@@ -14,9 +14,9 @@ from clia.forge.pages.commits import ENTRIES_MAX, KINDS, cut, origins
 from clia.forge.pages.common import page, render
 from clia.forge.rendering.texts import visible
 from clia.git.records import FOLDER, LINK, SUBMODULE
-from clia.space.attribution_index import FILE_MAX
-from clia.space.attribution_notes import quoted, unquoted
-from clia.space.authorship import in_words
+from clia.space.attribution.authorship import in_words
+from clia.space.attribution.index import FILE_MAX
+from clia.space.attribution.notes import quoted, unquoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from clia.forge.pages.inbox import asked_in, decided_value
 from clia.forge.rendering import diffs, traces
 from clia.forge.rendering.texts import escaped, visible
 from clia.git.records import EXECUTABLE, FILE, FOLDER, LINK, SUBMODULE
-from clia.space.attribution_index import FILE_MAX
-from clia.space.authorship import in_words
+from clia.space.attribution.authorship import in_words
+from clia.space.attribution.index import FILE_MAX
+from clia.trust.statements import WHOLE_QUESTION
 from clia.values.refs import is_name
 
 TYPE_CHECKING = False
@@ -82,7 +83,7 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         commit=commit,
         value=decided_value(commit),
         asked=question,
-        meta={key: value for key, value in commit.meta.items() if question is None or key not in ("asked", "cut")},
+        meta={key: value for key, value in commit.meta.items() if question is None or key not in ("asked", "cut", WHOLE_QUESTION)},
         children=space.views.children(commit.cid, _WALKED, _CHILDREN),
         entries=traces.view(entries[:_ENTRIES]),
         entry_count=len(entries),

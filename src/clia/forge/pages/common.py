@@ -7,6 +7,7 @@ has changed.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -18,11 +19,13 @@ from starlette.routing import Route
 from clia.errors import BackendError, CliaError, InvalidInput, NoSuchAgent, NotFound, TransportError
 from clia.forge.auth import CSRF_FIELD, check_csrf, require
 from clia.forge.problems import Unauthenticated, status_of
+from clia.forge.proofs import shown_proof
 from clia.forge.rendering import jsons, texts
 from clia.forge.rendering.texts import escaped
 from clia.sessions.model import is_for_people
 from clia.values import refs as names
 from clia.values.refs import is_id, is_name
+from clia.verbs import set_channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +107,7 @@ def identity_of(request: Request) -> RequestIdentity:
 
 
 def _visit(request: Request, role: str, posted: Posted) -> Visit:
+    set_channel("forge")
     user = require(identity_of(request), role)
     forge = forge_of(request)
     return Visit(request, forge, forge.site(request.path_params["space"]), user, posted)
@@ -195,6 +199,7 @@ def render(visit: Visit, template: str, status: int = 200, refused: RefusedForm 
         "refused": refused,
         "agent_at": lambda name: agent_at(visit, name),
         "behaviour_at": behaviour_at,
+        "proof_of": partial(shown_proof, visit),
     }
     return render_bare(visit.request, template, status, **(values | context))
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import NamedTuple
 
+from clia.capture.permissions.prompts import is_waited_for
 from clia.errors import CliaError, InvalidInput, NotFound, StaleRequest
 from clia.forge.pages.common import DECIDER, form, if_found, page, redirect, render
 from clia.forge.problems import status_of
+from clia.forge.proofs import ASSERTION_FIELD, Signing, signed_decision, statement_options
 from clia.forge.rendering.form_values import initial, value_from
 from clia.forge.rendering.forms import form_of, raw_form
 from clia.sessions.answers import problem_of, rule_of
 from clia.sessions.model import FINISHED, Request, context_of, is_for_people, question_of
 from clia.sessions.records import ASK
-from clia.values.types import DECISION
+from clia.values.types import DECISION, GUARDRAIL_CHANGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +75,17 @@ class Question(NamedTuple):
 
     @property
     def context(self) -> list[tuple[str, Any]]:
-        return [] if self.cut else context_of(self.request)
+        shown = [] if self.cut else context_of(self.request)
+        return [(key, value) for key, value in shown if key not in ("kind", "losses")] if self.losses else shown
+
+    @property
+    def losses(self) -> list[dict[str, Any]]:
+        """The guardrails that a change takes away, if the question is about that."""
+        payload = self.request.payload
+        if not isinstance(payload, dict) or payload.get("kind") != GUARDRAIL_CHANGE:
+            return []
+        losses = payload.get("losses")
+        return [loss for loss in losses if isinstance(loss, dict)] if isinstance(losses, list) else []
 
 
 class PendingCard(NamedTuple):
@@ -111,6 +124,7 @@ class AnsweredCard(NamedTuple):
     asked: Question | None  # if still known
     answer: Resumed | None = None  # None: its session ended without an answer
     rationale: str = ""
+    commit: AgentCommit | None = None  # of the decision
 
     @property
     def title(self) -> str:
@@ -153,6 +167,7 @@ def routes() -> list[Route]:
         form("/inbox", "decide:several", _decide_several, DECIDER),
         page("/inbox/{agent}/{request}", "request", _item),
         form("/inbox/{agent}/{request}", "decide", _decide, DECIDER),
+        form("/inbox/{agent}/{request}/statement", "statement", _statement, DECIDER),
     ]
 
 
@@ -176,6 +191,8 @@ def _inbox(visit: Visit, several: BatchAnswer | None = None, status: int = 200) 
         "inbox.html",
         status,
         cards=cards,
+        waits=partial(is_waited_for, visit.space),
+        signing=Signing(visit),
         later=_later(visit, questions),
         total=len(questions),
         page=number,
@@ -254,11 +271,14 @@ def _item(visit: Visit) -> Response:
 
 def _show_item(visit: Visit, card: PendingCard, status: int = 200) -> Response:
     later = _later(visit, _for_people(visit.space.pending()))
-    return render(visit, "inbox_item.html", status, card=card, later=later, answered=None, typed=())
+    waits = partial(is_waited_for, visit.space)
+    return render(
+        visit, "inbox_item.html", status, card=card, later=later, answered=None, typed=(), waits=waits, signing=Signing(visit)
+    )
 
 
 def _show_answered(visit: Visit, status: int = 200) -> Response:
-    """Show an answered request, with the input of a person who answers too late."""
+    """Show an answered request, with the input of a person whose answer came too late."""
     answered = _answered(visit.space, visit.param("agent"), visit.param("request"))
     question = visit.field("_question")
     if question and answered.asked is None:
@@ -334,7 +354,7 @@ def _with_commit(card: AnsweredCard, commit: AgentCommit | None) -> AnsweredCard
         return card
     question = asked_in(commit)
     keep = question is None or (question.cut and card.asked)
-    return card._replace(rationale=_rationale_of(commit), asked=card.asked if keep else question)
+    return card._replace(rationale=_rationale_of(commit), asked=card.asked if keep else question, commit=commit)
 
 
 def asked_in(commit: AgentCommit) -> Question | None:
@@ -368,13 +388,27 @@ def _decide(visit: Visit) -> Response:
         return _show_answered(visit, 409)
     card = _card(visit.site, request, as_json=visit.field("_as") == "json")
     try:
-        decision = _decided(visit, card)
+        decision = signed_decision(visit, request) if visit.field(ASSERTION_FIELD) else _decided(visit, card)
     except StaleRequest:
         return _show_answered(visit, 409)
     except CliaError as err:
         again = card._replace(posted=visit.posted, rationale=_rationale(visit), edited=True, problem=err)
         return _show_item(visit, again, status_of(err))
     return redirect(visit.address("inbox", decided=decision.cid))
+
+
+def _statement(visit: Visit) -> Response:
+    """What the person signs with a passkey for the answer in the form; nothing is recorded."""
+    request = _find_pending(visit.space, visit.param("agent"), visit.param("request"))
+    return statement_options(visit, request, partial(_answer_in, visit), _rationale(visit))
+
+
+def _answer_in(visit: Visit, request: Request) -> Any:
+    """The answer in the form."""
+    card = _card(visit.site, request, as_json=visit.field("_as") == "json")
+    if card.form is None:
+        raise card.problem or InvalidInput("the request has no form")
+    return value_from(card.form, visit.posted)
 
 
 def _decided(visit: Visit, card: PendingCard) -> Decision:

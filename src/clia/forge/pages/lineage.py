@@ -1,7 +1,7 @@
 """Lineage pages: identities, their documents, and the origin of each merged value.
 
-Invariant: viewing only reads files. An unusable document is reported with file, line and pointer, and the rest is shown without it.
-Document contents are untrusted text.
+Invariant: viewing only reads files. An unusable document is reported with file, line and pointer; everything else is shown without
+it. Document contents are untrusted text.
 """
 
 from __future__ import annotations

@@ -11,12 +11,15 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from clia.errors import NotAllowed
-from clia.forge.auth import COOKIE, CSRF_FIELD, check_csrf
+from clia.forge.auth import CSRF_FIELD, check_csrf, cookie_name
 from clia.forge.pages.common import first, forge_of, identity_of, read_form, render_bare
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from clia.forge.forge import Forge
+    from clia.users.service import WebSession
 
 _AGE = 7 * 86400
 
@@ -31,23 +34,28 @@ def login_routes() -> list[Route]:
 
 def _show(request: Request) -> Response:
     """The login page, with or without a key."""
-    back = _safe(request.query_params.get("next", ""))
+    back = local_path(request.query_params.get("next", ""))
     return render_bare(request, "login.html", secret=request.query_params.get("key", ""), next=back, problem=None)
 
 
 async def _log_in(request: Request) -> Response:
     posted = await read_form(request)
-    _check_own(request)
+    check_own(request)
     forge = forge_of(request)
     session = await run_in_threadpool(forge.users.redeem, first(posted, "key").strip())
-    back = _safe(first(posted, "next"))
+    back = local_path(first(posted, "next"))
     if session is None:
         hints = ["the forge prints a new link at each start", "create one for any user with: clia user link NAME"]
         problem = NotAllowed("the login link has been used or has expired", code="bad-login", hints=hints)
         return render_bare(request, "login.html", 403, secret="", next=back, problem=problem)
+    return logged_in(forge, session, back)
+
+
+def logged_in(forge: Forge, session: WebSession, back: str) -> Response:
+    """The response that logs a browser in."""
     answer = RedirectResponse(back or "/", status_code=303)
     secure = forge.options.address.startswith("https://")
-    answer.set_cookie(COOKIE, session.secret, max_age=_AGE, httponly=True, samesite="strict", secure=secure, path="/")
+    answer.set_cookie(cookie_name(forge), session.secret, max_age=_AGE, httponly=True, samesite="strict", secure=secure, path="/")
     return answer
 
 
@@ -58,11 +66,12 @@ async def _log_out(request: Request) -> Response:
     if identity.secret is not None:
         await run_in_threadpool(forge_of(request).users.end_session, identity.secret)
     answer = RedirectResponse("/login", status_code=303)
-    answer.delete_cookie(COOKIE, path="/")
+    secure = forge_of(request).options.address.startswith("https://")
+    answer.delete_cookie(cookie_name(forge_of(request)), path="/", secure=secure, httponly=True, samesite="strict")
     return answer
 
 
-def _check_own(request: Request) -> None:
+def check_own(request: Request) -> None:
     """Reject login forms from other sites (login CSRF)."""
     origin = request.headers.get("origin")
     host = request.headers.get("host")
@@ -71,7 +80,7 @@ def _check_own(request: Request) -> None:
         raise NotAllowed("the login form comes from another site", code="bad-csrf", hints=["open the login link directly"])
 
 
-def _safe(address: str) -> str:
+def local_path(address: str) -> str:
     """The redirect target, if it is a local path."""
     plain = address.startswith("/") and not address.startswith(("//", "/\\")) and "\\" not in address
     return address if plain and address.isprintable() else ""

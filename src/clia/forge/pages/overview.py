@@ -176,7 +176,7 @@ def _row(space: Space, name: str, requests: Sequence[Request]) -> AgentRow:
     questions = [request for request in requests if is_for_people(request)]
     work = [request for request in requests if not is_for_people(request)]
     session = if_found(space.session, name, missing=CliaError)  # none, or a damaged one
-    return AgentRow(name, if_found(space.show, name), session, questions, work)
+    return AgentRow(name, if_found(space.show, name, missing=CliaError), session, questions, work)
 
 
 def _fleet(visit: Visit) -> Response:

@@ -18,8 +18,8 @@ from clia.forge.rendering.forms import raw_form
 from clia.forge.rendering.texts import escaped
 from clia.forge.rendering.traces import window
 from clia.sessions.answers import Rule
-from clia.sessions.model import STATUSES, is_human
-from clia.sessions.records import ASK, COPIED, OVER, RESUMED, STARTED, resumed_from
+from clia.sessions.model import FAILED, STATUSES, is_human
+from clia.sessions.records import ASK, COPIED, OVER, RESUMED, RETRIED, STARTED, resumed_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def routes() -> list[Route]:
         action(f"{at}/give-up", "session:give-up", _give_up, _session),
         action(f"{at}/forks", "session:fork", _fork, _session),
         action(f"{at}/cancel", "session:cancel", _cancel, _session),
+        action(f"{at}/retry", "session:retry", _retry, _session),
     ]
 
 
@@ -114,6 +115,7 @@ def _session(visit: Visit, refused: RefusedForm | None = None) -> Response:
         start=journal[0] if journal and isinstance(journal[0], dict) else {},
         source=_source(space, session),
         only_asks=session.id.startswith(ASK),
+        may_retry=session.status == FAILED and not session.id.startswith(ASK),
         is_human=is_human,
         asked_in=asked_in,
         refused=refused,
@@ -136,6 +138,9 @@ def _event(space: Space, session: Session, number: int, body: Any) -> Event:
         return Event(number, OVER, body.get("at"), None, {"status": body.get("status")})
     elif kind == COPIED and isinstance(body.get("resumes"), list):
         return Event(number, COPIED, facts={"resumes": len(body["resumes"])})
+    elif kind == RETRIED:
+        again = f"request {session.id}.{body['dropped']} again" if body.get("dropped") is not None else "last turn again"
+        return Event(number, RETRIED, body.get("at"), body.get("by"), {"again": again, "why": body.get("why")})
     return Event(number, "unknown", body=body)
 
 
@@ -178,4 +183,10 @@ def _fork(visit: Visit) -> str:
 def _cancel(visit: Visit) -> str:
     session = _found(visit)
     visit.space.cancel(session.agent, visit.text("reason"), session_id=session.id)
+    return visit.address("sessions", session.agent, session.id)
+
+
+def _retry(visit: Visit) -> str:
+    session = _found(visit)
+    visit.space.sessions.retry(session.agent, visit.text("reason"), by=visit.user.by, session_id=session.id)
     return visit.address("sessions", session.agent, session.id)

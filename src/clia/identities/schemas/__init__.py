@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from clia.errors import UnknownKind
@@ -31,8 +32,15 @@ def schema(kind: str) -> dict[str, Any]:
     return {**own, "$defs": {**own.get("$defs", {}), **_load(_COMMON)["$defs"]}}
 
 
+def can_validate() -> bool:
+    """Whether the extra ``lint`` is installed."""
+    return find_spec("jsonschema") is not None
+
+
 def problems(kind: str, document: Any) -> list[tuple[str, str]]:
-    """(JSON pointer, problem) for each violation of the schema, sorted."""
+    """(JSON pointer, problem) for each violation of the schema, sorted; nothing without the extra ``lint``."""
+    if not can_validate():
+        return []
     return sorted({(pointers.join(error.absolute_path), _message(error)) for error in _validator(kind).iter_errors(document)})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from inspect import iscoroutine
 
 from clia.errors import InvalidInput
 from clia.sessions.model import is_human
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.config import Config
-    from clia.workers.effects.context import Handler
+    from clia.workers.effects.context import Context, Handler
 
 GROUP = "clia.effects"
-BUILT_IN = ("command", "commit", "llm", "merge", "session", "spawn", "timer")
+BUILT_IN = ("command", "commit", "journal", "llm", "merge", "plan", "profile", "session", "spawn", "timer")
 _OWN_MODULES = ("command", "llm")  # each with ``handle`` and ``seconds``; the others are functions of ``builtin``
+_REPLACEABLE = frozenset(("journal", "plan", "profile"))  # packages may have handled them before they were built in
 EXCLUSIVE = frozenset(("command",))
 """Kinds that run one at a time per agent: they share its worktree."""
 
@@ -52,22 +54,32 @@ class Effects(Mapping[str, "Handler"]):
     def _add(self, point: EntryPoint) -> None:
         """Add an entry point. If two packages claim a kind, neither is used; built-in kinds cannot be replaced."""
         kind, package = point.name, f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
-        if kind in BUILT_IN:
+        if kind in BUILT_IN and kind not in _REPLACEABLE:
             self.problems[f"{kind}: {package}"] = "ignored: the kind is built in"
         elif is_human(kind):
             self.problems[kind] = f"{package}: questions to people cannot have a handler"
-        elif kind in self._sources or kind in self.problems:
+        elif kind in self.problems or (kind in self._sources and not self._is_built_in(kind)):
             self._sources.pop(kind, None)
             self.problems[kind] = f"{package} and another package both handle it"
         else:
             self._sources[kind] = point
 
+    def _is_built_in(self, kind: str) -> bool:
+        source = self._sources[kind]  # an entry point cannot be compared with a text
+        return isinstance(source, str) and source == _module_of(kind)
+
     def _check_configured(self, environment: Mapping[str, str]) -> None:
         from clia.workers.effects import llm  # light, and the only one that needs configuration
 
         problem = llm.problem(self._config, environment)
-        if problem is not None and self._sources["llm"] == _module_of("llm"):
+        if problem is not None and self._is_built_in("llm"):
             self.drop("llm", problem)
+        for name, rule in self._config.programs.items():
+            from clia.workers.effects.program_arguments import bare_program, how_to_limit
+
+            program = bare_program(rule)
+            if program is not None:
+                self.problems[f"command: {name}"] = how_to_limit(name, program)
         for kind in sorted(self._config.effects.keys() - self._sources.keys() - self.problems.keys()):
             self.problems[kind] = f"[effects.{kind}] is configured, but no package handles that kind"
 
@@ -82,13 +94,11 @@ class Effects(Mapping[str, "Handler"]):
 
     def __getitem__(self, kind: str) -> Handler:
         source = self._sources[kind]
-        if callable(source):
-            return source
         if kind not in self._loaded:
             if isinstance(source, str):
                 self._loaded[kind] = getattr(import_module(source), "handle" if kind in _OWN_MODULES else kind)
             else:
-                self._loaded[kind] = _load(kind, source)
+                self._loaded[kind] = _awaited(source if callable(source) else _load(kind, source))
         return self._loaded[kind]
 
     def drop(self, kind: str, problem: str) -> None:
@@ -130,6 +140,20 @@ def _load(kind: str, point: EntryPoint) -> Handler:
     if not callable(handler):
         raise _broken(kind, point, "expected a function handle(context, payload) or a module with one")
     return handler
+
+
+def _awaited(handler: Handler) -> Handler:
+    """A handler that may be async: what it returns is awaited in an event loop of the attempt's thread."""
+
+    def handle(context: Context, payload: Any) -> Any:
+        result = handler(context, payload)
+        if not iscoroutine(result):
+            return result
+        from asyncio import run  # few handlers are async
+
+        return run(result)
+
+    return handle
 
 
 def _broken(kind: str, point: EntryPoint, reason: str) -> InvalidInput:

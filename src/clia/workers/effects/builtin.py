@@ -1,4 +1,4 @@
-"""Built-in effects on agents and sessions: ``commit``, ``merge``, ``spawn``, ``session`` and ``timer``.
+"""Built-in effects on agents, identities and sessions.
 
 Invariant: an effect that is attempted several times takes effect once.
 """
@@ -9,6 +9,7 @@ from clia.errors import AlreadyExists, Conflict, NotFound
 from clia.space.model import Conflicts, Merged
 from clia.values.clock import timestamp
 from clia.values.typed_objects import Briefing
+from clia.verbs import acting_as
 from clia.workers.due_requests import circles, timer_due
 from clia.workers.effects.context import Payload
 
@@ -53,6 +54,30 @@ def merge(context: Context, value: Any) -> dict[str, Any]:
     if isinstance(result, Conflicts):
         return {"conflicts": [conflict.path for conflict in result.paths]}
     return {"up_to_date": result.head}
+
+
+def profile(context: Context, value: Any) -> dict[str, Any]:
+    """Return the identity of the agent: its slug, the guardrails that bind it, and its merged profile."""
+    Payload("profile", {} if value is None else value)
+    identity = context.space.identities.of_agent(context.agent)
+    return {"slug": identity.slug, "guardrails": list(identity.guardrails), "profile": dict(identity.document)}
+
+
+def plan(context: Context, value: Any) -> dict[str, Any]:
+    """Return the merged agenda of the agent's identity; null if it has none."""
+    Payload("plan", {} if value is None else value)
+    identities = context.space.identities
+    slug = identities.of_agent(context.agent).slug
+    agenda = None if slug is None else dict(identities.at_place_of(context.agent, slug).plan().document)
+    return {"slug": slug, "agenda": agenda}
+
+
+def journal(context: Context, value: Any) -> dict[str, Any]:
+    """Append to the journal of the agent's identity, in its branch: ``{"note": …, "tags": […], "dirs_touched": […]}``."""
+    payload = Payload("journal", value, "note", "tags", "dirs_touched")
+    note, tags, touched = payload.text("note"), payload.texts("tags"), payload.texts("dirs_touched")
+    entry = context.space.agents.journal(context.agent, note, tags=tags, dirs_touched=touched, key=context.key)
+    return {"path": entry.path, "sha256": entry.sha256, "entry": entry.entry}
 
 
 def timer(context: Context, value: Any) -> dict[str, str]:
@@ -111,12 +136,13 @@ def spawn(context: Context, value: Any) -> dict[str, Any]:
         space.behaviours.check_runnable(flow)
     slug, source = payload.text("slug") if payload.has("slug") else None, payload.value("from")
     try:
-        if source is None or source is True:
-            space.spawn_from(name, briefing, context.agent, slug=slug)
-        elif source is False:
-            space.spawn(name, briefing, slug=slug)
-        else:
-            space.spawn_at(name, briefing, space.head(payload.text("from")), context.agent, slug=slug)
+        with acting_as(context.agent):  # so that it works under the agent's identity, whatever files it starts with
+            if source is None or source is True:
+                space.spawn_from(name, briefing, context.agent, slug=slug)
+            elif source is False:
+                space.spawn(name, briefing, slug=slug)
+            else:
+                space.spawn_at(name, briefing, space.head(payload.text("from")), context.agent, slug=slug)
     except AlreadyExists:
         if not _spawned_earlier(context, name, mark):
             raise

@@ -18,6 +18,7 @@ from clia.programs.runner import CANCELLED, TIMED_OUT, ProgramCommand
 from clia.programs.worktree import SEEN, ProgramWorktree, TracedOutput
 from clia.values.commit_messages import check_text
 from clia.workers.effects.context import Payload
+from clia.workers.effects.program_arguments import check_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def _job(context: Context, payload: Any) -> CommandJob:
         )
         hints = [f'add it to the configuration: [effects.command.programs.{name}] with run = ["…"]']
         raise NotAllowed(message, code="program-not-listed", hints=hints, fields={"program": name, **fields})
-    words = [*rule.run, *request.texts("args")]
+    arguments = request.texts("args")
+    check_arguments(name, rule, arguments)
+    words = [*rule.run, *arguments]
     message, kind = request.text("message", "") or f"{name}: request {context.request.id}", request.text("kind", rule.kind)
     # Validate the commit before running the program.
     check_text(message, "message")

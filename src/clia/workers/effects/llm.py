@@ -1,7 +1,8 @@
 """``llm``: one chat completion from the operator's endpoint.
 
 ``{"prompt": …}`` or ``{"messages": […]}``, with ``model`` and other parameters of the endpoint (``temperature``,
-``max_tokens``, ``response_format``). The value is ``{"text", "model", "finish_reason", "usage"}``.
+``max_tokens``, ``response_format``). Unless the operator switches it off, a system message with the agent's guardrails, identity
+and briefing comes first. The value is ``{"text", "model", "finish_reason", "usage"}``.
 
 Invariant: a flow chooses the prompt, never the endpoint: address and key are the operator's. The key appears in no error, trace
 or response. Transient failures are retried, refusals are not.
@@ -66,6 +67,9 @@ def seconds(config: Config, payload: Any) -> float | None:
 def handle(context: Context, payload: Any) -> dict[str, Any]:
     llm, key = _endpoint(context)
     body = _body(llm, payload)
+    if llm.instructions:
+        system = {"role": "system", "content": context.space.identities.instructions(context.agent)}
+        body["messages"] = [system, *body["messages"]]
     headers = {"Content-Type": "application/json", "Accept": "application/json", "Idempotency-Key": context.key}
     if key:
         headers["Authorization"] = f"Bearer {key}"

@@ -1,0 +1,1 @@
+"""What needs a person's approval before it lands."""

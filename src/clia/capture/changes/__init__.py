@@ -1,0 +1,1 @@
+"""What a captured tool changed in a directory: its files and its commits."""

@@ -1,0 +1,1 @@
+"""Hooks in the settings of tools: installation, removal and health."""

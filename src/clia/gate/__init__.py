@@ -1,0 +1,1 @@
+"""The gate of a server: what may be pushed to its protected branches."""

@@ -1,0 +1,67 @@
+"""The files of a ref's commit, read without opening a space.
+
+Refs of idle agents are in the archive repository beside the main one; they are read there without being moved.
+"""
+
+from __future__ import annotations
+
+import os
+
+from clia.errors import NoSuchObject
+from clia.git.archive import FOLDER
+from clia.git.libgit2 import GitHandle, git_error
+from clia.git.ref_files import read_packed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pygit2
+
+
+def files_at(common_dir: str, ref: str) -> dict[str, bytes] | None:
+    """Return the files at the top of a ref's tree; None if the ref does not exist."""
+    import pygit2
+
+    handle = GitHandle(common_dir)
+    archive = os.path.join(common_dir, "clia", FOLDER)
+    try:
+        value = handle.repo.references.get(ref)
+        cid = None if value is None else str(value.resolve().target)
+        if cid is None:
+            cid = next((packed for name, packed in read_packed(archive, ref, limit=1) if name == ref), None)
+        if cid is None:
+            return None
+        tree = handle.repo[cid].peel(pygit2.Commit).tree
+        return {entry.name or "": entry.data for entry in tree if isinstance(entry, pygit2.Blob)}
+    except KeyError as err:
+        raise NoSuchObject(f"an object of {ref} is missing: {err}", fields={"ref": ref}) from None
+    except (pygit2.GitError, OSError, ValueError) as err:
+        raise git_error(f"reading {ref}", err, ref=ref) from None
+
+
+def files_in_head(top: str, directories: list[str], limit: int) -> dict[str, dict[str, bytes | None]]:
+    """Return the files in those directories of the commit that a worktree has checked out; none for a branch without commits.
+
+    A file of more than ``limit`` bytes, or anything else, has no content.
+    """
+    import pygit2
+
+    repo = GitHandle(top).repo
+    try:
+        if repo.head_is_unborn:
+            return {}
+        tree = repo.head.peel(pygit2.Commit).tree
+    except (pygit2.GitError, KeyError, OSError, ValueError) as err:
+        raise git_error(f"reading the last commit of {top}", err, path=top) from None
+    return {directory: _files(tree, directory, limit) for directory in directories}
+
+
+def _files(tree: pygit2.Tree, directory: str, limit: int) -> dict[str, bytes | None]:
+    import pygit2
+
+    try:
+        entry = tree[directory] if directory else tree
+    except KeyError:
+        return {}
+    if not isinstance(entry, pygit2.Tree):
+        return {}
+    return {child.name or "": child.data if isinstance(child, pygit2.Blob) and child.size <= limit else None for child in entry}

@@ -1,0 +1,1 @@
+"""Identities in the formats of other tools, and as Markdown."""

@@ -1,0 +1,1 @@
+"""Guardrails of identities: their rules, waivers, lint checks, and changes that weaken them."""

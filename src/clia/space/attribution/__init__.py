@@ -1,0 +1,1 @@
+"""Which lines of people's commits agents wrote: matching, notes, blame and summaries."""

@@ -1,0 +1,1 @@
+"""Who signed what: keys, signatures, statements of people, the log of moves, and checking all of it from a plain clone."""

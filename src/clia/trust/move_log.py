@@ -1,0 +1,306 @@
+"""The log of a machine: every move of a ref that clia made here, in a signed chain of its own.
+
+``refs/clia/log/MACHINE`` is a chain of commits. Each has the trailer ``Clia-Log``: the moves of one verb or, under load, of several
+that finished at the same time, and the commit of the chain of keys that was current.
+
+A move is noted in a file before it happens (``clia/signing/moves``), and logged after it happened; the file is removed last. So a
+process that dies in between leaves a note, and the next one that logs anything logs that move, too.
+
+Invariant: a move that happened has one entry. A verb returns only after the entries of its moves are written.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from clia.errors import CliaError, GitError, StaleRef
+from clia.store import private_files
+from clia.store.private_files import FileLocks
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import compose, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
+
+    from clia.git.records import Stamp
+    from clia.git.repository import Git
+    from clia.trust.machine_keys import MachineKey
+
+LOG = "Clia-Log"
+STEPS = ("move-noted", "log-locked", "moves-logged")
+"""The crash points: a move is noted and has not happened; moves have happened; they are logged and still noted."""
+MOVES_MAX = 200
+"""Moves of one entry; more are spread over several."""
+_ADOPTIONS = ("clia: adopt", "clia: follow the hub", "clia: purged at the hub", "clia: from the archive repository")
+"""Moves to what another machine did and logged."""
+_DIRECTORY, _LOCK = "moves", "@log"
+LOCK_SECONDS = 10
+"""The limit of a wait for the lock of the log, whose holder may be stopped. Then a later command logs the moves."""
+
+
+class LoggedMove(NamedTuple):
+    """A move of a ref."""
+
+    ref: str
+    old: str | None
+    new: str | None
+    why: str
+
+    @property
+    def text(self) -> str:
+        return json.dumps(self)
+
+
+class LogEntry(NamedTuple):
+    """A commit of a log."""
+
+    cid: str
+    keys: str | None  # the commit of the chain of keys that was current
+    at: int
+    moves: tuple[LoggedMove, ...]
+    notes: tuple[str, ...] = ()  # the notes of the moves, which only the machine reads
+
+
+class MoveLog:
+    """The log of this clone's machine. Nothing is logged in a space that does not sign."""
+
+    def __init__(
+        self, git: Git, machine: MachineKey, by: Callable[[], Stamp], reached: Callable[[str], None], notify: Callable[[str], None]
+    ) -> None:
+        """``notify`` is called with a sentence if a move happened and cannot be logged yet."""
+        self._notify = notify
+        self._git = git
+        self._machine = machine
+        self._by = by
+        self._reached = reached
+        self._home = os.path.join(git.handle.common_dir, "clia", "signing")
+        self._directory = os.path.join(self._home, _DIRECTORY)
+        self._local = threading.local()
+        self._count = 0
+        self._tree: str | None = None  # the empty tree
+        self._last: tuple[str, frozenset[str]] | None = None  # the newest entry, and its notes
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Log the moves that this thread makes inside together, when the outermost block ends."""
+        depth = getattr(self._local, "depth", 0)
+        self._local.depth = depth + 1
+        try:
+            yield
+        except Exception:
+            self._leave(depth)
+            raise
+        except BaseException:
+            self._local.depth = depth
+            raise
+        self._leave(depth)
+
+    def _leave(self, depth: int) -> None:
+        self._local.depth = depth
+        if not depth:
+            self.flush()
+
+    def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
+        """Note a move before it happens; returns the note, or None if the move is not logged."""
+        if not self._is_logged(ref, why) or not self._machine.exists():
+            return None
+        self._count += 1
+        name = f"{time.time_ns():020}-{os.getpid()}-{self._count}"
+        path = os.path.join(self._directory, name)
+        try:
+            self._write(path, LoggedMove(ref, old, new, why).text)
+        except OSError as err:
+            raise GitError(f"cannot note the move of {ref}: {err.strerror}", fields={"ref": ref, "reason": err.strerror}) from None
+        self._reached("move-noted")
+        return path
+
+    def cancel(self, note: str) -> None:
+        """Remove the note of a move that did not happen."""
+        with suppress(OSError):
+            os.unlink(note)
+
+    def end(self, note: str) -> None:
+        """A move has happened. It is logged now, or at the end of the batch."""
+        pending = self._pending()
+        pending.append(note)
+        if not getattr(self._local, "depth", 0):
+            self.flush()
+
+    def flush(self) -> None:
+        """Log the moves of this thread, and those that dead processes noted.
+
+        A failure is not an error, which would make the caller repeat the verb: the notes stay for the next flush.
+        """
+        pending = self._pending()
+        try:
+            if any(map(os.path.exists, pending)):  # another process may have logged them with its own
+                with self._locks().hold(_LOCK):
+                    self._drain(pending)
+        except (CliaError, OSError) as err:
+            reason = err.message if isinstance(err, CliaError) else err.strerror
+            self._notify(f"recorded, but not in the log yet ({reason}); the next command completes it")
+        pending.clear()
+
+    def recover(self) -> None:
+        """Log what processes noted and did not log before they died."""
+        with suppress(CliaError):
+            self._machine.finish_rotation(self._newest_key)
+        try:
+            notes = os.listdir(self._directory)
+        except OSError:
+            return
+        if notes:
+            with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
+                if is_free:  # otherwise its holder logs them
+                    self._drain([])
+
+    def _newest_key(self) -> str:
+        tip = self._git.refs.get(names.KEYS)
+        return "" if tip is None else self._git.objects.commit(tip).message
+
+    def _pending(self) -> list[str]:
+        if not hasattr(self._local, "pending"):
+            self._local.pending = []
+        pending: list[str] = self._local.pending
+        return pending
+
+    def _is_logged(self, ref: str, why: str) -> bool:
+        return (names.is_shared(ref) or ref.startswith(names.BRANCHES)) and not why.startswith(_ADOPTIONS)
+
+    def _write(self, path: str, text: str) -> None:
+        try:
+            handle = private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileNotFoundError:
+            private_files.make_directory(self._directory)
+            handle = private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            os.write(handle, text.encode("utf-8"))
+        finally:
+            os.close(handle)
+
+    def _locks(self) -> FileLocks:
+        return FileLocks(self._home, LOCK_SECONDS)
+
+    def _drain(self, mine: Iterable[str]) -> None:
+        """Log every noted move that has happened, and remove its note."""
+        self._reached("log-locked")
+        own, ref = set(mine), names.log(self._machine.name())
+        tip = self._git.refs.present(ref)
+        logged = self._logged_with(tip)
+        notes = {path: self._read(path) for path in self._notes()}
+        happened = self._happened(notes, own)
+        moves: dict[str, LoggedMove] = {}
+        done: list[str] = []
+        for path, move in notes.items():
+            if move is None or os.path.basename(path) in logged:
+                done.append(path)  # its process died while it wrote the note, or before it removed it
+            elif path in happened:
+                done.append(path)
+                moves[os.path.basename(path)] = move
+            elif not _is_alive(path):
+                done.append(path)
+        names_in_order = list(moves)
+        for start in range(0, len(moves), MOVES_MAX):
+            tip = self._append(ref, tip, {name: moves[name] for name in names_in_order[start : start + MOVES_MAX]})
+        if moves:
+            self._reached("moves-logged")
+        for path in done:
+            self.cancel(path)
+
+    def _notes(self) -> list[str]:
+        try:
+            return [os.path.join(self._directory, name) for name in sorted(os.listdir(self._directory))]
+        except FileNotFoundError:
+            return []
+
+    def _read(self, path: str) -> LoggedMove | None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                ref, old, new, why = json.load(file)
+        except (OSError, ValueError, TypeError):
+            return None
+        return LoggedMove(ref, old, new, why)
+
+    def _logged_with(self, tip: str | None) -> frozenset[str]:
+        """The notes of the newest entry: a process that died may have left them."""
+        if tip is None:
+            return frozenset()
+        if self._last is None or self._last[0] != tip:
+            commit = self._git.objects.commit(tip)
+            entry = read_log_entry(tip, commit.committer.at, parse(commit.message)[1])
+            self._last = tip, frozenset(entry.notes if entry is not None else ())
+        return self._last[1]
+
+    def _happened(self, notes: Mapping[str, LoggedMove | None], own: set[str]) -> set[str]:
+        """The noted moves that happened. A later move that starts where one ended proves that one."""
+        happened: set[str] = set()
+        starts: set[tuple[str, str | None]] = set()
+        for path, move in reversed(list(notes.items())):
+            if move is not None and (path in own or (move.ref, move.new) in starts or self._has_happened(move)):
+                happened.add(path)
+                starts |= {(move.ref, move.old)} if move.old is not None else set()
+        return happened
+
+    def _has_happened(self, move: LoggedMove) -> bool:
+        git = self._git
+        now = git.refs.get(move.ref)
+        if now == move.new or now is None or move.new is None:
+            return now == move.new
+        return git.objects.kind(move.new) == "commit" and git.graph.descends(now, move.new)
+
+    def _append(self, ref: str, tip: str | None, noted: dict[str, LoggedMove]) -> str:
+        git, by, moves = self._git, self._by(), list(noted.values())
+        body = {"keys": git.refs.get(names.KEYS), "moves": [list(move) for move in moves], "notes": list(noted)}
+        message = compose(_subject(moves), [(LOG, canonical_bytes(body).decode("utf-8"))], "log")
+        self._tree = self._tree or git.objects.update_tree(None, {})
+        commit = git.objects.write_commit(self._tree, [tip] if tip else [], by, by, message)
+        try:
+            git.refs.move(ref, tip, commit, "clia: log")
+        except StaleRef:
+            raise GitError(f"{ref} was moved by another program", code="log-moved", fields={"ref": ref}) from None
+        self._last = commit, frozenset(noted)
+        return commit
+
+
+def _subject(moves: list[LoggedMove]) -> str:
+    first = moves[0].ref.removeprefix("refs/").removeprefix("heads/")
+    return f"log: {first}" + (f" and {len(moves) - 1} more" if len(moves) > 1 else "")
+
+
+def read_log_entry(cid: str, at: int, trailers: list[tuple[str, str]]) -> LogEntry | None:
+    """The entry of a log's commit; None unless it is exactly one, in its canonical form."""
+    texts = [value for key, value in trailers if key == LOG]
+    try:
+        body: Any = json.loads(texts[0]) if len(texts) == 1 else None
+        if not isinstance(body, dict) or canonical_bytes(body).decode("utf-8") != texts[0]:
+            return None
+        moves = tuple(LoggedMove(*move) for move in body["moves"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    ids = [value for move in moves for value in move[1:3]] + [body.get("keys")]
+    texts_only = all(isinstance(text, str) for move in moves for text in (move.ref, move.why))
+    if not moves or not texts_only or not all(value is None or names.is_id(value) for value in ids):
+        return None
+    notes = body.get("notes", [])
+    return LogEntry(cid, body["keys"], at, moves, tuple(map(str, notes)) if isinstance(notes, list) else ())
+
+
+def _is_alive(path: str) -> bool:
+    """Whether the process that noted a move still runs."""
+    try:
+        pid = int(os.path.basename(path).split("-")[1])
+        os.kill(pid, 0)
+    except (ValueError, IndexError, ProcessLookupError):
+        return False
+    except OSError as err:
+        return err.errno == errno.EPERM
+    return True

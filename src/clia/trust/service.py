@@ -1,0 +1,217 @@
+"""Keys, policy, and checking the record.
+
+Invariant: this module contains no rules. Those of a verb are in the module of ``clia.trust`` that implements it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+from clia.trust.key_chain import MACHINE_KEY, MACHINE_ROLES, WITNESS_KEY
+from clia.trust.policy import OWNER, check_roles, read_policy
+from clia.trust.ssh_format import read_public_key
+from clia.trust.statements import ACCEPT, DECIDE, ENROL, LAND, PASSKEY_KEY, POLICY, SSH_KEY, EnrolledKey
+from clia.values.commit_messages import check_text
+from clia.verbs import ADMIN, VIEWER, for_people, verb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Annotated, Any
+
+    from clia.facade.components import Components
+    from clia.trust.enrolling import TrustKeys
+    from clia.trust.policy import ProofRequirement
+    from clia.trust.statements import PersonalStatement, StatementProof
+    from clia.trust.verification import TrustReport
+
+_ASK = "ask a person: clia ask AGENT QUESTION"
+_DEFAULT_ROLES = (DECIDE, LAND)
+
+
+class ListedKey(NamedTuple):
+    """A key in the chain of keys."""
+
+    fingerprint: str  # as `ssh-keygen -l` prints it
+    kind: str  # machine, ssh, passkey or witness
+    owner: str  # the person, or the name of the machine
+    roles: Sequence[str]  # what it may do
+    public: str  # of SSH: type and base64; of a passkey: base64url
+    current: bool  # whether it is in force
+    here: bool  # whether it is the key of this clone
+
+
+class KeyList(NamedTuple):
+    """The keys of a space."""
+
+    signing: bool  # whether commits are signed
+    root: str | None  # fingerprint of the first key, which others pin; null: commits are not signed
+    machine: str | None  # fingerprint of the key of this clone; null: it has none
+    enrolled: bool  # whether the key of this clone is enrolled
+    keys: Sequence[ListedKey]  # in the order in which they were enrolled
+    problem: str | None  # why entries of the chain do not count; null: all of them do
+
+
+class TrustService:
+    """Keys, policy, and checking the record."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @property
+    def statements(self) -> TrustKeys:
+        """The statements that people make here, for forms that ask for a proof."""
+        return self._components.trust_keys
+
+    @verb("GET", "/trust/keys", VIEWER, "trust", "trust_keys")
+    def keys(self) -> KeyList:
+        """The keys that sign commits and statements: of machines, people and witnesses."""
+        trust = self._components.trust_keys
+        chain, has_key = trust.chain(), trust.machine.exists()
+        own = trust.machine.public().fingerprint if has_key else None
+        listed = [
+            ListedKey(key.fingerprint, key.kind, key.owner, key.roles, key.public, entry.until is None, key.fingerprint == own)
+            for entry in chain.enrolments
+            for key in [entry.key]
+        ]
+        root = None if chain.root is None else chain.root.fingerprint
+        problem = None if chain.problem is None else chain.problem.message
+        return KeyList(root is not None, root, own, any(key.here and key.current for key in listed), listed, problem)
+
+    @verb("POST", "/trust/keys/init", ADMIN, "trust", "init_trust")
+    @for_people(_ASK)
+    def init(self) -> KeyList:
+        """Start to sign commits, and create the key of this clone if it has none. What exists is listed as unsigned history."""
+        self._components.trust_keys.start()
+        return self.keys()
+
+    @verb("POST", "/trust/keys", ADMIN, "trust", "enrol_key")
+    @for_people(_ASK)
+    def enrol(
+        self,
+        owner: Annotated[str, "the person, as in the commits that they make: the name or the address; of a machine any text"],
+        public: Annotated[str, "the public key: one line as in ~/.ssh/id_ed25519.pub; of a passkey base64url"],
+        kind: Annotated[str, "ssh, machine, witness or passkey"] = SSH_KEY,
+        *,
+        roles: Annotated[Sequence[str], "what the key may do; default: decide and land; of the first person: owner"] = (),
+        details: Mapping[str, Any] | None = None,
+        by: str | None = None,
+    ) -> KeyList:
+        """Enrol the key of a person, a machine or a witness."""
+        trust = self._components.trust_keys
+        name = check_text(owner, "owner").strip()
+        if not name or "\n" in name:
+            raise InvalidInput("the owner of a key must be one line", code="invalid-owner", fields={"field": "owner"})
+        if kind in (SSH_KEY, PASSKEY_KEY):
+            allowed = check_roles(roles) or ((OWNER,) if not trust.chain().people_at(trust.chain().position) else _DEFAULT_ROLES)
+        elif kind in (MACHINE_KEY, WITNESS_KEY):
+            allowed = MACHINE_ROLES if kind == MACHINE_KEY else ("witness",)
+        else:
+            raise InvalidInput(f"unknown kind of key {kind!r}", code="invalid-key", fields={"field": "kind"})
+        if kind == PASSKEY_KEY:
+            from clia.trust.key_chain import passkey_fingerprint
+
+            key = EnrolledKey(passkey_fingerprint(public), kind, public, name, allowed, details or {})
+        else:
+            ssh_key = read_public_key(public)
+            key = EnrolledKey(ssh_key.fingerprint, kind, ssh_key.text, name, allowed)
+        trust.append({"entry": ENROL, "key": key}, self._person(by))
+        return self.keys()
+
+    @verb("POST", "/trust/keys/revoke", ADMIN, "trust", "revoke_key")
+    @for_people(_ASK)
+    def revoke(self, fingerprint: str, reason: str = "", *, by: str | None = None) -> KeyList:
+        """Revoke a key. What was logged with it until now stays valid."""
+        self._components.trust_keys.revoke(check_text(fingerprint, "fingerprint"), self._person(by), check_text(reason, "reason"))
+        return self.keys()
+
+    @verb("POST", "/trust/keys/rotate", ADMIN, "trust", "rotate_machine_key")
+    @for_people(_ASK)
+    def rotate_machine(self) -> KeyList:
+        """Replace the key of this clone; the old key signs the new one."""
+        self._components.trust_keys.rotate_machine()
+        return self.keys()
+
+    @verb("GET", "/trust/allowed-signers", VIEWER, "trust", "allowed_signers")
+    def allowed_signers(self) -> str:
+        """The file that lets stock git verify the commits: ``gpg.ssh.allowedSignersFile``."""
+        return self._components.trust_keys.allowed_signers()
+
+    @verb("GET", "/trust/policy", VIEWER, "trust", "trust_policy")
+    def policy(self) -> dict[str, Any]:
+        """The policy in force: which acts need how many people and how strong proofs."""
+        chain = self._components.trust_keys.chain()
+        return chain.policy_at(chain.position).as_json()
+
+    @verb("PUT", "/trust/policy", ADMIN, "trust", "set_trust_policy")
+    @for_people(_ASK)
+    def set_policy(self, policy: dict[str, Any], reason: str = "", *, by: str | None = None) -> dict[str, Any]:
+        """Replace the policy. It must meet the policy that it replaces."""
+        body = {"entry": POLICY, "policy": read_policy(policy).as_json()}
+        self._components.trust_keys.append(body, self._person(by), check_text(reason, "reason"))
+        return self.policy()
+
+    @verb("POST", "/trust/accepted", ADMIN, "trust", "accept_finding")
+    @for_people(_ASK)
+    def accept(self, finding: str, object: str, reason: str, *, by: str | None = None) -> KeyList:  # noqa: A002  # as in the chain
+        """Accept a finding about a commit or a ref: from now on it is listed as accepted, with who did it and why."""
+        if not check_text(reason, "reason").strip():
+            raise InvalidInput("say why the finding is acceptable", code="reason-missing", fields={"field": "reason"})
+        body = {
+            "entry": ACCEPT,
+            "finding": check_text(finding, "finding"),
+            "object": check_text(object, "object"),
+            "reason": reason,
+        }
+        self._components.trust_keys.append(body, self._person(by), reason)
+        return self.keys()
+
+    @verb("GET", "/trust/verify", VIEWER, "trust", "verify_trust")
+    def verify(self, *, root: str | None = None, strict: bool = False) -> TrustReport:
+        """Check signatures, statements and logs, as a stranger does from a clone."""
+        from clia.trust.verification import verify_trust
+
+        return verify_trust(self._components.git, root=root, strict=strict)
+
+    # For forms, where people prove with passkeys
+
+    def enrolled(self, fingerprint: str) -> EnrolledKey | None:
+        """The key in force with a fingerprint."""
+        chain = self._components.trust_keys.chain()
+        enrolment = chain.key_at(fingerprint, chain.position)
+        return None if enrolment is None else enrolment.key
+
+    def known(self, fingerprint: str) -> EnrolledKey | None:
+        """The key with a fingerprint, also one that was revoked."""
+        enrolment = self._components.trust_keys.chain().enrolment_of(fingerprint)
+        return None if enrolment is None else enrolment.key
+
+    def is_signing(self) -> bool:
+        """Whether the commits of this space are signed."""
+        return self._components.trust_keys.chain().root is not None
+
+    def has_people(self) -> bool:
+        """Whether people have enrolled keys."""
+        chain = self._components.trust_keys.chain()
+        return bool(chain.people_at(chain.position))
+
+    def needed(self, act: str, about: str, kind: str = "") -> ProofRequirement:
+        """How many people and how strong a proof an act needs; ``kind``: of the request that a decision answers."""
+        chain = self._components.trust_keys.chain()
+        return chain.requirement(chain.position, act, about, kind)
+
+    def state_enrolment(self, key: EnrolledKey, person: str) -> PersonalStatement:
+        """The statement with which a person enrols a key. Nothing is recorded."""
+        return self._components.trust_keys.state({"entry": ENROL, "key": key}, person)
+
+    @for_people(_ASK)
+    def enrol_key(self, key: EnrolledKey, by: str, signed: tuple[PersonalStatement, StatementProof] | None = None) -> None:
+        """Enrol a key as a person; ``signed``: the statement about it, if the person signed it."""
+        self._components.trust_keys.append({"entry": ENROL, "key": key}, by, signed=signed)
+
+    def _person(self, by: str | None) -> str:
+        if by is not None:
+            return check_text(by, "by")
+        person = self._components.core.person
+        return f"{person.name} <{person.email}>"

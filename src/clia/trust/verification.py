@@ -1,0 +1,341 @@
+"""Checking a record from a plain clone: what is signed, by whom, and whether anything is missing.
+
+It reads objects and refs only: no store, none of the operator's configuration. ``refs/replace``, grafts and the boundary of a
+shallow clone are ignored and reported.
+
+Invariant: it changes nothing. Every commit of clia that is not signed by a key of the chain of keys is a finding, unless the root
+lists it as older than the chain. Every shared ref is where the logs end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from contextlib import suppress
+from typing import NamedTuple
+
+from clia.errors import BadSignature, CliaError, NoSuchObject
+from clia.trust.acts import ActChecks
+from clia.trust.enrolling import HISTORY
+from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
+from clia.trust.log_checks import LogChecks
+from clia.trust.raw_commits import raw_commit
+from clia.trust.ssh_signatures import GIT, verify_signature
+from clia.values import refs as names
+from clia.values.commit_messages import PREFIX
+from clia.verbs import Count  # noqa: TC001  # the annotations of records are read at run time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from clia.git.repository import Git
+    from clia.trust.key_chain import Acceptance, KeyChain
+    from clia.trust.raw_commits import RawCommit
+
+SIGNED, PARTLY, UNSIGNED_SPACE = "signed", "partly signed", "unsigned"
+SPACE_TRAILER = "Clia-Space"
+_PREFIXES = (names.HEADS, "refs/clia/", names.NOTES)
+_MAY_REPEAT = ("Clia-Kept", "Clia-Decision", "Clia-Proof")
+
+
+class TrustFinding(NamedTuple):
+    """A part of the record that does not verify."""
+
+    code: str  # one of the codes of findings
+    message: str  # one sentence for a person
+    ref: str | None = None  # the ref that it is about
+    cid: str | None = None  # the object that it is about
+
+
+class AcceptedFinding(NamedTuple):
+    """A finding that a person accepted."""
+
+    finding: TrustFinding  # the finding
+    by: str  # who accepted it
+    reason: str  # why
+    strength: str  # how strongly the acceptance is proved
+
+
+class SignerCount(NamedTuple):
+    """What one key signed."""
+
+    key: str  # its fingerprint
+    owner: str  # the machine or agent
+    commits: Count  # commits that it signed
+
+
+class TrustReport(NamedTuple):
+    """The result of checking signatures and logs."""
+
+    space: str | None  # the id of the space; null: there is none
+    state: str  # signed, partly signed or unsigned
+    root: str | None  # the fingerprint of the first key; null: there are no keys
+    commits: Count  # commits of clia that were checked
+    signers: tuple[SignerCount, ...]  # who signed them
+    unsigned: Count  # commits from before the space was signed
+    strengths: dict[str, Count]  # decisions, by the strength of their proofs
+    moves: Count  # logged moves of refs
+    findings: tuple[TrustFinding, ...]  # problems
+    accepted: tuple[AcceptedFinding, ...]  # problems that people accepted
+    ignored: tuple[str, ...]  # settings of the clone that were ignored
+
+    @property
+    def clean(self) -> bool:
+        return self.state != UNSIGNED_SPACE and not self.findings
+
+
+def verify_trust(git: Git, *, root: str | None = None, strict: bool = False) -> TrustReport:
+    """Check everything that a clone has. ``root``: the fingerprint that the space must have. ``strict``: decisions need a person's
+    own proof, and nothing may be unsigned.
+    """
+    return TrustChecks(git).report(root, strict=strict)
+
+
+class TrustChecks:
+    """One run of the checks."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._commits: dict[str, RawCommit | None] = {}
+        self.refs = self._shared_refs()
+        self.findings: list[TrustFinding] = []
+        self.ignored: list[str] = []
+        self.signers: Counter[tuple[str, str]] = Counter()
+        self.unsigned = 0
+
+    def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
+        self.findings.append(TrustFinding(code, message, ref, cid))
+
+    def commit(self, cid: str, *, quiet: bool = False) -> RawCommit | None:
+        """A commit; None if it is missing or damaged, which is a finding unless the record may lack it (``quiet``)."""
+        if self._commits.get(cid) is None:
+            try:
+                self._commits[cid] = raw_commit(cid, self._git.objects.raw(cid))
+            except (CliaError, ValueError) as err:
+                self._commits[cid] = None
+                if quiet:
+                    return None
+                missing = isinstance(err, NoSuchObject)
+                hidden = " (a promisor remote is configured to supply it)" if missing and self._is_partial() else ""
+                code = "missing-commit" if missing else "damaged-commit"
+                self.found(code, f"the commit {cid} of the record cannot be read{hidden}", cid=cid)
+        return self._commits[cid]
+
+    def blob(self, cid: str) -> bytes:
+        """The content of a blob."""
+        return self._git.objects.blob(cid)
+
+    def notes(self, ref: str) -> dict[str, str]:
+        """The blob that is bound to each commit."""
+        try:
+            return self._git.notes.all(ref)
+        except CliaError:
+            return {}
+
+    def report(self, root: str | None, *, strict: bool) -> TrustReport:
+        self._surroundings()
+        space = self._space()
+        chain = self._chain(space)
+        logs = LogChecks(self, chain, self._history(chain))
+        if chain.commits:
+            logs.check()
+        acts = ActChecks(self, chain, logs, strict=strict)
+        checked = self._all_commits(chain, logs, acts)
+        if chain.root is None and any(names.LOGS in ref for ref in self.refs):
+            self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
+        elif chain.root is None and any(commit.signature for commit in self._commits.values() if commit):
+            self.found("keys-missing", f"commits are signed, but there is no chain of keys: {names.KEYS}", names.KEYS)
+        if root is not None and (chain.root is None or chain.root.fingerprint != root):
+            actual = chain.root.fingerprint if chain.root else "none"
+            self.found("wrong-root", f"the root of the space is {actual}, not {root}", names.KEYS)
+        if strict and self.unsigned:
+            self.found("unsigned-history", f"{self.unsigned} commits are older than the chain of keys and not signed", names.KEYS)
+        findings, accepted = _accepted(self.findings, chain.accepted)
+        state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
+        signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items()))
+        fingerprint = chain.root.fingerprint if chain.root else None
+        numbers = dict(sorted(acts.strengths.items()))
+        return TrustReport(
+            *(space, state, fingerprint, checked, signers, self.unsigned, numbers, logs.moves),
+            *(findings, accepted, tuple(self.ignored)),
+        )
+
+    # What is in the clone
+
+    def _shared_refs(self) -> dict[str, str]:
+        refs = dict(item for prefix in _PREFIXES for item in self._git.refs.under(prefix))
+        for ref, cid in self._git.refs.under(names.PUBLISHED):  # where a hub has the heads of agents
+            refs.setdefault(names.HEADS + ref.removeprefix(names.PUBLISHED), cid)
+        return {ref: cid for ref, cid in refs.items() if names.is_shared(ref) or ref.startswith(names.LOGS)}
+
+    def _is_partial(self) -> bool:
+        return self._git.handle.is_partial()
+
+    def _surroundings(self) -> None:
+        """Report what makes git show another history than the objects have."""
+        for ref, cid in self._git.refs.under("refs/replace/"):
+            original = ref.rpartition("/")[2]
+            self.found("replaced-object", f"git shows {cid} in the place of {original}; the original was checked", ref, original)
+        for name, code in (("info/grafts", "graft"), ("shallow", "shallow")):
+            path = os.path.join(self._git.handle.common_dir, *name.split("/"))
+            with suppress(OSError):
+                if os.path.getsize(path):
+                    self.ignored.append(f"{name}: git hides parents of commits; they were looked for")
+                    if code == "graft":
+                        self.found("graft", "git shows other parents of commits than they have (info/grafts)", cid=None)
+        if self._is_partial():
+            self.ignored.append("a promisor remote: objects that it would supply count as missing")
+
+    def _space(self) -> str | None:
+        tip = self.refs.get(names.SPACE)
+        commit = None if tip is None else self.commit(tip)
+        if commit is None:
+            self.found("no-space", f"this clone has no space: {names.SPACE} is missing", names.SPACE)
+            return None
+        with suppress(ValueError, TypeError, KeyError):
+            return str(json.loads(commit.trailer(SPACE_TRAILER) or "")["id"])
+        self.found("no-space", f"{names.SPACE} does not name a space", names.SPACE, tip)
+        return None
+
+    def _chain(self, space: str | None) -> KeyChain:
+        tip = self.refs.get(names.KEYS)
+
+        def read(cid: str) -> RawCommit:
+            commit = self.commit(cid)
+            if commit is None:
+                raise NoSuchObject(f"{cid} is missing", fields={"cid": cid})
+            return commit
+
+        try:
+            chain = read_key_chain(read, tip, space or "")
+        except CliaError:  # the commit that is missing is a finding
+            return read_key_chain(read, None, space or "")
+        if chain.problem is not None:
+            self.found(
+                chain.problem.code, f"the chain of keys is broken: {chain.problem.message}", names.KEYS, chain.problem.commit
+            )
+        return chain
+
+    def _history(self, chain: KeyChain) -> dict[str, str]:
+        """The refs from before the space was signed, as its root lists them."""
+        if not chain.root_tree:
+            return {}
+        try:
+            entry = self._git.objects.entry(chain.root_tree, HISTORY)
+            text = "" if entry is None else self._git.objects.blob(entry.cid).decode("utf-8", "replace")
+        except CliaError:
+            self.found("missing-commit", "the list of refs from before the space was signed is missing", names.KEYS)
+            return {}
+        return {ref: cid for cid, _, ref in (line.partition(" ") for line in text.splitlines())}
+
+    # Commits
+
+    def walk(self, ref: str, start: str, visited: set[str], *, quiet: bool = False) -> Iterator[RawCommit]:
+        """The commits of clia that are reachable from a value of a ref, without those that were visited."""
+        everything = not is_branch(ref)
+        queue = [start]
+        while queue:
+            cid = queue.pop()
+            if cid in visited:
+                continue
+            visited.add(cid)
+            commit = self.commit(cid, quiet=quiet)
+            if commit is not None and (everything or is_of_clia(commit)):
+                yield commit
+                queue += commit.parents
+
+    def _all_commits(self, chain: KeyChain, logs: LogChecks, acts: ActChecks) -> int:
+        """Check each commit of clia once; returns their number."""
+        visited: set[str] = set()
+        old: set[str] = set()
+        for ref, cid in logs.history.items():
+            for commit in self.walk(ref, cid, old):
+                self.unsigned += commit.signature is None
+        count = 0
+        # What was logged is checked, too: commits that a program made itself may be in between.
+        for ref, tip, quiet in (*((*item, False) for item in sorted(self.refs.items())), *logs.values()):
+            for commit in self.walk(ref, tip, visited, quiet=quiet):
+                count += 1
+                self._check(commit, ref, chain, logs, acts, old)
+        return count
+
+    def _check(  # one row of the checks
+        self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
+    ) -> None:
+        repeated = commit.repeated(PREFIX, _MAY_REPEAT)
+        if repeated is not None:
+            self.found("repeated-trailer", f"{commit.cid} has the trailer {repeated} more than once", ref, commit.cid)
+        if commit.signature is None:
+            if commit.cid not in old and chain.root is not None:
+                self.found(
+                    "unsigned-commit", f"{commit.cid} ({commit.text.partition(chr(10))[0][:60]}) is not signed", ref, commit.cid
+                )
+            return
+        if chain.root is None:
+            return
+        if chain.counts(commit.cid):  # it was judged by the entries before it
+            key = signer_fingerprint(commit)
+            enrolment = chain.enrolment_of(key)
+            self.signers[key, enrolment.key.owner if enrolment else ""] += 1
+            return
+        try:
+            position = self._signer_position(commit, chain, logs)
+        except BadSignature as err:
+            self.found(err.code, f"{commit.cid}: {err.message}", ref, commit.cid)
+            return
+        acts.check(commit, ref, position)
+
+    def _signer_position(self, commit: RawCommit, chain: KeyChain, logs: LogChecks) -> int:
+        """The position in the chain of keys as of which a commit counts; ``BadSignature`` if its signer may not sign it."""
+        if commit.strange is not None:
+            raise BadSignature(f"it has a header that git does not write: {commit.strange[:60]!r}", code="strange-commit")
+        signature = verify_signature(str(commit.signature), commit.signed, GIT)
+        certificate = signature.certificate
+        fingerprint = signature.key.fingerprint if certificate is None else certificate.issuer.fingerprint
+        enrolment = chain.enrolment_of(fingerprint)
+        if enrolment is None or enrolment.key.kind != MACHINE_KEY:
+            raise BadSignature(f"it is signed with {fingerprint}, which is not the key of an enrolled machine", code="unknown-key")
+        entry = logs.entry_of(enrolment.key, commit.cid)
+        if entry is None and enrolment.until is not None:
+            message = f"it is signed with {fingerprint}, which was revoked, and was not logged before"
+            raise BadSignature(message, code="revoked-key")
+        if entry is None and commit.trailer("Clia-Log") is None:
+            self.found("unlogged-commit", f"{commit.cid} is in no log of the machine that signed it", cid=commit.cid)
+        owner = enrolment.key.owner
+        if certificate is not None:
+            agent = commit.trailer("Clia-Agent")
+            if certificate.principals != (agent,):
+                who = ", ".join(certificate.principals) or "nobody"
+                raise BadSignature(f"it is of agent {agent!r}, but signed with the key of {who}", code="wrong-agent-key")
+            if not certificate.is_valid_at(commit.at) or (entry is not None and not certificate.is_valid_at(entry.at)):
+                raise BadSignature(f"the key of agent {agent!r} was not valid at that time", code="expired-agent-key")
+            owner = str(agent)
+        self.signers[signature.key.fingerprint, owner] += 1
+        return chain.position if entry is None else logs.position_of(entry)
+
+
+def is_of_clia(commit: RawCommit) -> bool:
+    """Whether clia wrote a commit of a branch, or the commit claims it."""
+    return any(key.startswith(PREFIX) for key, _ in commit.trailers)
+
+
+def is_branch(ref: str) -> bool:
+    """Whether the history of a ref continues in commits of people."""
+    return ref.startswith((names.HEADS, names.ARCHIVE, names.BRANCHES))
+
+
+def _accepted(
+    findings: Iterable[TrustFinding], acceptances: Iterable[Acceptance]
+) -> tuple[tuple[TrustFinding, ...], tuple[AcceptedFinding, ...]]:
+    """Separate the findings that a person accepted."""
+    remaining, accepted = [], []
+    by_object = {(acceptance.finding, acceptance.object): acceptance for acceptance in acceptances}
+    for finding in sorted(set(findings), key=str):
+        labels = by_object.get((finding.code, finding.cid or "")) or by_object.get((finding.code, finding.ref or ""))
+        if labels is None:
+            remaining.append(finding)
+        else:
+            accepted.append(AcceptedFinding(finding, labels.by, labels.reason, labels.strength))
+    return tuple(remaining), tuple(accepted)
