@@ -104,6 +104,24 @@ class RefFiles:
                 self._move_log(os.path.join(self._common_dir, "logs"), logs, name)
                 self._unlink(self.path(name))
 
+    def create_packed(self, refs: Mapping[str, str], locks: Mapping[str, HeldLock], why: str) -> None:
+        """Create refs, whose locks the caller holds, in the packed file.
+
+        Not as loose refs: a ``git pack-refs`` that packed a ref before it was removed still removes a loose ref of that value.
+        """
+        packed = os.path.join(self._common_dir, PACKED)
+        with self.locks.hold(f"{packed}.lock"):
+            content = edited(_content(packed), refs) if refs else None
+            if content is not None:
+                self.locks.replace(packed, content, durable=self._handle.durable)
+                self._sync(self._common_dir)
+        for name, cid in refs.items():
+            if content is None:  # the packed file was written by an old version of git
+                self.publish(locks[name], name, None, cid, why)
+            else:
+                with suppress(OSError):
+                    self._log(name, self._log_line(None, cid, why))
+
     def bring_log(self, logs: str, name: str) -> None:
         """Bring back the reflog of a ref that has none yet."""
         if not os.path.exists(f"{self._common_dir}/logs/{name}"):
