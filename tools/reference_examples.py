@@ -153,6 +153,8 @@ def _space() -> Iterator[tuple[str, Any]]:
         merge lead scout
         merge lead reviewer
         resolve lead reviewer --file stock.txt=../both.txt
+        changes --onto main
+        changes lead --onto main
         land lead --onto main --squash
         publish scout""")
     _git("clone", "--quiet", "../hub.git", "../bea")

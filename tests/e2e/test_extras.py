@@ -74,9 +74,9 @@ def install(extra: str = "") -> Install:
             needed = Requirement(line)
             if needed.marker is None or any(needed.marker.evaluate({"extra": chosen}) for chosen in (extras or {""})):
                 waiting.append((normal(needed.name), frozenset(needed.extras)))
-    sizes["clia-agents"] = sum(
-        path.stat().st_size for path in (ROOT / "src").rglob("*") if path.suffix != ".pyc" and path.is_file()
-    )
+    # Other processes write bytecode meanwhile, first to files that they rename.
+    sources = [path for path in (ROOT / "src").rglob("*") if "__pycache__" not in path.parts and path.is_file()]
+    sizes["clia-agents"] = sum(path.stat().st_size for path in sources)
     return Install(sizes)
 
 

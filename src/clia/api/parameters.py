@@ -42,6 +42,7 @@ Changes = Annotated[
 ]
 Onto = Annotated[str | None, "branch that receives the work (default: the one that is checked out, else main)"]
 Form = Annotated[str | None, "squash, merge or fast-forward (default: the setting clia.land, else squash)"]
+SeenHead = Annotated[str | None, "the agent's head that was looked at: nothing lands if the agent has done more work since"]
 Heads = Annotated[
     str | None,
     "where the remote keeps agents' heads: published (outside of the branches) or branches, which every clone of it then has "

@@ -120,7 +120,8 @@ class GuardrailApprovals(NamedTuple):
             return None
         approval = self._decision(agent, head, change.digest)
         if approval is None or not approval.approved:
-            raise UnapprovedChange(lambda: self._refusal(agent, onto, change, head, approval))
+            reasons = (f"it loses {_count(change)}, which needs a person's approval", *map(str, change.losses))
+            raise UnapprovedChange(lambda: self._refusal(agent, onto, change, head, approval), reasons[: _PLACES_SHOWN + 1])
         return approval.cid
 
     # Recording another profile

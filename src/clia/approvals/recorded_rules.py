@@ -109,12 +109,13 @@ class RecordedRules(NamedTuple):
         verdicts = list(self._verdicts(rules, change, commits))
         denied = next((verdict for verdict in verdicts if verdict.do == DENY), None)
         if denied is not None:
-            raise UnapprovedChange(lambda: _denied(change, denied))
+            raise UnapprovedChange(lambda: _denied(change, denied), (f"denied by a guardrail: {reason(denied)}",))
         needs = [need for verdict in verdicts if verdict.do == REQUIRE for need in _needs(verdict, change)]
         evidence = self._evidence(commits)
         missing = [(need, why) for need in needs if (why := self._missing(need, change, evidence, shown)) is not None]
         if missing:
-            raise UnapprovedChange(lambda: self._refusal(change, missing, head, shown))
+            reasons = tuple(dict.fromkeys(f"{why} (rule {need.rule.path} {need.rule.pointer})" for need, why in missing))
+            raise UnapprovedChange(lambda: self._refusal(change, missing, reasons, head, shown), reasons)
 
     def _verdicts(
         self, rules: Sequence[GuardrailRule], change: RuledChange, commits: Sequence[AgentCommit]
@@ -182,11 +183,13 @@ class RecordedRules(NamedTuple):
 
     # Questions
 
-    def _refusal(self, change: RuledChange, missing: Sequence[tuple[RuleNeed, str]], head: str, shown: str) -> CliaError:
+    def _refusal(
+        self, change: RuledChange, missing: Sequence[tuple[RuleNeed, str]], reasons: Sequence[str], head: str, shown: str
+    ) -> CliaError:
         rule = missing[0][0].rule
         message = f"{change} needs more on the record: {rule.text or f'rule {rule.path} {rule.pointer}'}"
         fields: dict[str, Any] = {"agent": change.agent, "on": change.on, "target": change.target}
-        hints = list(dict.fromkeys(f"{why} (rule {need.rule.path} {need.rule.pointer})" for need, why in missing))
+        hints = list(reasons)
         needs = {need.need for need, _ in missing}
         if TESTS in needs:
             hints.append(f"run the tests and record them: clia commit {change.agent} test")

@@ -16,7 +16,10 @@ from clia.errors import NotFound, did_you_mean
 SECTIONS = {
     "start": ("init", "demo", "spawn", "checkout", "run", "hook", "mcp", "acp", "help"),
     "work": ("commit", "trace", "journal", "ask", "merge", "resolve", "flow", "session", "behaviour", "ingest"),
-    "look": ("status", "list", "log", "show", "diff", "blame", "authorship", "tree", "graph", "fork-point", "relations", "relate"),
+    "look": (
+        *("status", "changes", "list", "log", "show", "diff", "blame", "authorship", "tree", "graph", "fork-point"),
+        *("relations", "relate"),
+    ),
     "decide": ("inbox", "decide", "land", "grant", "budget"),
     "govern": ("agents", "gate", "policy", "reprofile", "types"),
     "share": ("publish", "hub", "key", "peer", "cap", "announce", "sync", "remotes"),
@@ -40,6 +43,7 @@ EXAMPLES = {
     "checkout": "clia checkout scout ../scout",
     "merge": "clia merge lead scout",
     "resolve": "clia resolve lead scout --take theirs",
+    "changes": "clia changes scout",
     "land": "clia land scout",
     "publish": "clia publish scout",
     "list": "clia list",

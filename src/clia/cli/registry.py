@@ -45,6 +45,7 @@ TREE = Group(
         "checkout": _top("agents", "checkout", "check out an agent's files in a separate directory"),
         "merge": _top("merges", "merge", "merge an agent's work into another agent"),
         "resolve": _top("merges", "resolve", "finish a merge that had conflicts"),
+        "changes": _top("changes", "changes", "show work that has not landed, and whether it would land"),
         "land": _top("merges", "land", "land an agent's work on a branch"),
         "publish": _top("merges", "publish", "push agents to a remote"),
         "status": _top(

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.health import AttributionHealth
     from clia.space.attribution.index import AttributionIndex
     from clia.space.behaviour_chains import BehaviourChains
+    from clia.space.changes import AgentChanges
     from clia.space.commits import CheckoutPlaces, Commits
     from clia.space.core import CommitText, Core
     from clia.space.history import History
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
     from clia.space.upkeep import Archiving, Upkeep
-    from clia.space.verification import Checks
+    from clia.space.verification import Checks, Report
     from clia.store.interface import Queue
     from clia.trust.enrolling import TrustKeys
 
@@ -190,6 +191,7 @@ class Components:
         trees, guard = self.tree_merging, self.approvals
         return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
 
+    changes: part[AgentChanges] = built("clia.space.changes:AgentChanges", "core agents history landing tree_merging line_diffs")
     reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
@@ -324,12 +326,27 @@ class Components:
         trim(self.core.store)
         self.peers.sweep()
 
-    def log_landing(self, name: str, branch: str | None) -> str:
+    def verify(self, progress: Callable[[str], None] | None) -> Report:
+        """Check everything against git."""
+        complete = (checks := self.checks).is_whole()
+        report = checks.verify(self.registry.types(), progress, complete=complete)
+        report = report.joined(self.agreement.findings(), ())
+        return report.joined(*self.federation_checks.verify(progress, complete=complete))
+
+    def rebuild(self, progress: Callable[[int, int], None] | None) -> int:
+        """Rebuild the indexes from git; return the number of relations."""
+        self.capabilities.forget_compiled()
+        edges = self.relations.rebuild(progress)
+        self.observations.rebuild(progress)
+        return edges
+
+    def log_landing(self, name: str, branch: str | None, seen: str | None) -> str:
         """Write approvals and, if the operator wants that, a landing to journals before the work lands; so the entries land, too.
 
         An attempt that is refused, and repeated after a decision, has one entry. Returns the branch, the default one for None.
         """
         onto = self.landing.default_branch() if branch is None else branch
+        self.landing.check_seen(name, seen)
         self.approvals.record(name)
         if "landings" in self.config.journal.write and not self.landing.has_landed(name, onto):
             own = self.core.own_commits(name, self.core.own_head(name))

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Paths,
         RemoteName,
         Revision,
+        SeenHead,
     )
     from clia.behaviours.service import BehaviourService
     from clia.capture.permissions.budgets import BudgetService
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
         UpToDate,
     )
     from clia.space.remotes import Adopted
-    from clia.space.service import AgentService, HistoryService, RelationService, TraceService, TypeService
+    from clia.space.service import AgentService, ChangeService, HistoryService, RelationService, TraceService, TypeService
     from clia.space.verification import Report
     from clia.trust.service import TrustService
     from clia.values.typed_objects import Briefing
@@ -93,6 +94,7 @@ class Space:
     types: service[TypeService] = service("clia.space.service:TypeService")
     agents: service[AgentService] = service("clia.space.service:AgentService")
     history: service[HistoryService] = service("clia.space.service:HistoryService")
+    changes: service[ChangeService] = service("clia.space.service:ChangeService")
     relations: service[RelationService] = service("clia.space.service:RelationService")
     traces: service[TraceService] = service("clia.space.service:TraceService")
     sessions: service[SessionService] = service("clia.sessions.service:SessionService")
@@ -275,11 +277,19 @@ class Space:
     @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name", agent="name")
     @for_people("ask a person to land it: clia ask AGENT QUESTION", own=True)
     def land(
-        self, name: Agent, onto: Onto = None, squash: bool = False, *, no_ff: bool = False, how: Form = None, message: str = ""
+        self,
+        name: Agent,
+        onto: Onto = None,
+        squash: bool = False,
+        *,
+        no_ff: bool = False,
+        how: Form = None,
+        message: str = "",
+        head: SeenHead = None,
     ) -> Landed | UpToDate | Conflicts:
         """Bring the agent's work to a branch that is not an agent's: as one commit, by a merge or by a fast-forward."""
-        form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto)
-        return self._components.landing.land(name, branch, how=form, message=message)
+        form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto, head)
+        return self._components.landing.land(name, branch, how=form, message=message, head=head)
 
     # History
 
@@ -349,18 +359,12 @@ class Space:
     @verb("GET", "/verify", VIEWER, "upkeep")
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Check everything against git; change nothing."""
-        complete = (checks := self._components.checks).is_whole()
-        report = checks.verify(self._components.registry.types(), progress, complete=complete)
-        report = report.joined(self._components.agreement.findings(), ())
-        return report.joined(*self._components.federation_checks.verify(progress, complete=complete))
+        return self._components.verify(progress)
 
     @verb("POST", "/rebuild", ADMIN, "upkeep")
     def rebuild(self, *, progress: Progress | None = None) -> Count:
         """Rebuild the indexes from git: relations, grants and observations; return the number of relations."""
-        self._components.capabilities.forget_compiled()
-        edges = self._components.relations.rebuild(progress)
-        self._components.observations.rebuild(progress)
-        return edges
+        return self._components.rebuild(progress)
 
     @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:

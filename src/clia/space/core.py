@@ -37,11 +37,15 @@ UNREADABLE = (NoSuchObject, GitError)
 
 
 class UnapprovedChange(Exception):
-    """A commit or landing needs an approval. ``refusal`` asks for it, without any lock held, and returns the error to raise."""
+    """A commit or landing needs an approval. ``refusal`` asks for it, without any lock held, and returns the error to raise.
 
-    def __init__(self, refusal: Callable[[], CliaError]) -> None:
+    ``reasons``: why, in words, without asking.
+    """
+
+    def __init__(self, refusal: Callable[[], CliaError], reasons: tuple[str, ...]) -> None:
         super().__init__()
         self.refusal = refusal
+        self.reasons = reasons
 
 
 class Person(NamedTuple):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
-from clia.errors import CliaError, Conflict, InvalidInput, NotFound, did_you_mean
+from clia.errors import CliaError, Conflict, InvalidInput, NotFound, StaleRef, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
 from clia.space.commits import CommitCall, stale
 from clia.space.core import UnapprovedChange
@@ -35,7 +35,7 @@ from clia.space.model import DECISION as DECISION_TRAILER
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import Briefing
-from clia.values.types import DECISION, SESSION_MERGE, SPAWN
+from clia.values.types import DECISION, JOURNAL_ENTRY, SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +61,15 @@ def landing_form(text: str) -> str:
         return text
     message = f"work lands by {SQUASH}, {MERGE} or {FAST_FORWARD}, not by {text!r}"
     raise InvalidInput(message, code="invalid-landing", hints=[f"git config clia.land {SQUASH}"], fields={"field": "how"})
+
+
+def _branch_of_people(onto: str) -> str:
+    """The ref of a branch that work can land on."""
+    ref = names.branch(onto)
+    if ref.startswith(names.HEADS):
+        hints = ["use clia merge to merge agents"]
+        raise InvalidInput(f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=hints)
+    return ref
 
 
 class FileRule(NamedTuple):
@@ -254,6 +263,23 @@ class LandingGuard(Protocol):
         """
 
 
+class LandingPlan(NamedTuple):
+    """What landing an agent's work on a branch comes to, before rules and approvals are checked."""
+
+    ref: str  # the branch
+    tip: str | None  # its head; None: it has no commit yet
+    head: str  # the agent's head
+    base: str | None  # the agent's commit whose work the branch has; None: the branch has nothing of it
+    tree: str | None  # of the branch afterwards; None: see ``conflicts``, or it has landed
+    landed: bool = False  # whether the branch has all of the agent's work
+    conflicts: tuple[PathConflict, ...] = ()
+
+    @property
+    def refused(self) -> TreeMerge:
+        """The merge with conflicts."""
+        return TreeMerge("", self.conflicts)
+
+
 class LandingFields(TypedDict, total=False):
     """A landing of an agent."""
 
@@ -290,15 +316,17 @@ class Landing:
         self._checked_out = checked_out
 
     def land(
-        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = ""
+        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = "", head: str | None = None
     ) -> Landed | UpToDate | Conflicts:
-        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured."""
+        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured; ``head``: the agent's
+        head that the caller looked at.
+        """
         text = self._core.clean.text(message, "message")
         chosen = landing_form(self._default if how is None else how)
         names.check_name(name)
         branch = self.default_branch() if onto is None else onto
         try:
-            landed = self._land(name, branch, text, chosen)
+            landed = self._land(name, branch, text, chosen, head)
         except UnapprovedChange as unapproved:
             raise unapproved.refusal() from None
         if isinstance(landed, Landed):
@@ -317,26 +345,20 @@ class Landing:
         hints = ["name the branch that receives the work: --onto BRANCH"]
         raise InvalidInput(f"no branch to land on: {state}, and there is no branch main", code="no-default-branch", hints=hints)
 
-    def _land(self, name: str, onto: str, text: str, chosen: str) -> Landed | UpToDate | Conflicts:
+    def _land(self, name: str, onto: str, text: str, chosen: str, seen: str | None) -> Landed | UpToDate | Conflicts:
         core = self._core
-        ref = names.branch(onto)
-        if ref.startswith(names.HEADS):
-            hints = ["use clia merge to merge agents"]
-            raise InvalidInput(f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=hints)
+        ref = _branch_of_people(onto)
         branch_lock = f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]  # no agent's name starts with "@"
         with self._envelope.at_work(name), core.locks.hold(branch_lock):
-            head, tip = core.own_head(name), self._tip(ref)
-            tree = core.objects.commit(head).tree
-            if tip is not None:
-                if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
-                    return UpToDate(tip)
-                merged = self._trees.merge(tip, head, self._landed_before(name, ref, tip, head))
-                if merged.conflicts:
-                    return Conflicts(onto, name, tip, head, conflict_paths(core, merged))
-                tree = merged.tree
+            self.check_seen(name, seen)
+            plan = self.plan(name, onto, core.own_head(name))
+            head, tip, tree = plan.head, plan.tip, plan.tree
+            if plan.landed:
+                return UpToDate(str(tip))
+            if tree is None:
+                return Conflicts(onto, name, str(tip), head, conflict_paths(core, plan.refused))
             approved = self._guard.check(name, onto, (core.objects.commit(tip).tree if tip else None, tree), head)
-            forward = tip is None or core.graph.descends(head, tip)
-            how = MERGE if chosen == FAST_FORWARD and not forward else chosen
+            how = MERGE if chosen == FAST_FORWARD and not self.is_forward(plan) else chosen
             if how == FAST_FORWARD and text:
                 hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
                 text_error = "a fast-forward creates no commit, so the message would be lost"
@@ -344,6 +366,44 @@ class Landing:
             new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, how)
             warnings = self._move(name, ref, (tip, new, head), how, approved)
         return Landed(new, how, tuple(warnings))
+
+    def check_seen(self, name: str, seen: str | None) -> None:
+        """``StaleRef`` if the agent has done more than journal entries since the head that somebody looked at."""
+        if seen is None:
+            return
+        core, head = self._core, self._core.own_head(name)
+        later = [agent_commit(commit) for commit in core.graph.walk([head], [seen])] if core.contains(head, seen) else []
+        if seen != head and not (later and all(commit.kind == JOURNAL_ENTRY for commit in later)):
+            message = f"{name} has done more work since you looked: its head is {head[:12]}, not {seen[:12]}"
+            hints = [f"look again, then land: clia changes {name}"]
+            fields = {"agent": name, "ref": names.head(name), "expected": seen, "actual": head}
+            raise StaleRef(message, hints=hints, fields=fields)
+
+    def plan(self, name: str, onto: str, head: str) -> LandingPlan:
+        """What landing a head of an agent comes to. No ref is changed."""
+        core, ref = self._core, _branch_of_people(onto)
+        tip = self._tip(ref)
+        if tip is None:
+            return LandingPlan(ref, None, head, None, core.objects.commit(head).tree)
+        before = self._landed_before(name, ref, tip, head)
+        plan = LandingPlan(ref, tip, head, before or core.graph.merge_base(tip, head), None)
+        if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
+            return plan._replace(landed=True)
+        merged = self._trees.merge(tip, head, before)
+        return plan._replace(conflicts=merged.conflicts) if merged.conflicts else plan._replace(tree=merged.tree)
+
+    def is_forward(self, plan: LandingPlan) -> bool:
+        """Whether the branch can move to the agent's head."""
+        return plan.tip is None or self._core.graph.descends(plan.head, plan.tip)
+
+    def objection(self, name: str, onto: str, plan: LandingPlan) -> tuple[str, ...]:
+        """Why rules or a missing approval would refuse the landing; nobody is asked."""
+        before = self._core.objects.commit(plan.tip).tree if plan.tip else None
+        try:
+            self._guard.check(name, onto, (before, str(plan.tree)), plan.head)
+        except UnapprovedChange as unapproved:
+            return unapproved.reasons
+        return ()
 
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
         """The head of the agent's last squashed landing, if the branch contains it without git knowing."""

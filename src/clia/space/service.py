@@ -1,4 +1,4 @@
-"""Services of a space: types, agents, history, relations and traces.
+"""Services of a space: types, agents, history, changes, relations and traces.
 
 Invariant: this module contains no rules. Those of a verb are in the module of ``clia.space`` that implements it.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Annotated, Any
 
-    from clia.api.parameters import Agent, From, Into, Other, Paths, Revision
+    from clia.api.parameters import Agent, From, Into, Onto, Other, Paths, Revision
     from clia.approvals.evidence import Approval
     from clia.facade.components import Components
     from clia.git.records import FileChange
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clia.space.agent_agendas import AgendaTick
     from clia.space.attribution.authorship import Authorship, CommitLines
     from clia.space.attribution.blame import RunningTurn
+    from clia.space.changes import AgentChange, ChangeSummary, Clash
     from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
     from clia.space.purging import Purged
@@ -204,6 +205,28 @@ class HistoryService:
     def conflicts(self, into: Into, from_: From) -> Conflicts | None:
         """The conflicts that a merge would have, without merging; None if it would succeed."""
         return self._components.merging.conflicts(into, from_)
+
+
+class ChangeService:
+    """The work of agents as changes to a branch, like pull requests."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("GET", "/changes", VIEWER, "changes", "changes")
+    def __call__(self, onto: Onto = None) -> list[ChangeSummary]:
+        """The agents whose work a branch does not have yet, the newest first, with the size of each change."""
+        return self._components.changes.all(onto)
+
+    @verb("GET", "/agents/{name}/change", VIEWER, "changes", "change", shows="name")
+    def get(self, name: Agent, onto: Onto = None) -> AgentChange:
+        """What an agent did that a branch does not have yet: commits, files, and what landing it would do now."""
+        return self._components.changes.get(name, onto)
+
+    @verb("GET", "/clashes", VIEWER, "changes", "clashes")
+    def clashes(self, onto: Onto = None) -> list[Clash]:
+        """The pairs of agents whose unlanded work has conflicts with each other."""
+        return self._components.changes.clashes(onto)
 
 
 class RelationService:
