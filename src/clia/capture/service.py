@@ -263,6 +263,11 @@ class Captures:
         """Record that a program starts in an agent's worktree, or has ended: worktrees that appear meanwhile are its own."""
         if self._porcelain.checkout_of(directory) is not None:  # else the program removed its worktree
             self._porcelain.watch_programs(directory, running=running)
+        self.guard(directory, running=running)
+
+    def guard(self, directory: str, *, running: bool) -> None:
+        """Make sure that the commits of a program survive if it removes its worktree."""
+        self._porcelain.guard(directory, running=running)
 
     def offers(self, agent: str) -> bool:
         """Whether an agent's files differ from those it was spawned with."""
@@ -315,7 +320,8 @@ class Captures:
         keep_commits(self._core, agent, gone)
 
     def repair(self, directory: str, agent: str) -> str | None:
-        """Restore the links of an agent's worktree after a program deleted or replaced its ``.git``; returns what was wrong."""
+        """Restore an agent's worktree after a program removed it, or deleted or replaced its ``.git``; returns what was wrong."""
+        self._porcelain.restore(directory, agent)
         return self._porcelain.repair(directory, agent, replaced=True)
 
     def completed(self, checkout: Checkout) -> Checkout | None:

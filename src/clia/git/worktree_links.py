@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from hashlib import sha256
 
 from clia.errors import FileError
 from clia.git.records import Checkout
@@ -74,11 +75,16 @@ def admin_dirs(common_dir: str) -> Iterator[str]:
             yield os.path.join(folder, name)
 
 
+def saved_dir(common_dir: str, top: str) -> str:
+    """Return the folder for what outlives the git directory of a worktree (``clia.git.worktree_repairs``)."""
+    return os.path.join(common_dir, "clia", "worktree-logs", sha256(os.fsencode(top)).hexdigest()[:16])
+
+
 def relink(top: str, admin: str, old_top: str | None = None) -> None:
     """Let a directory and a git directory name each other, and the submodules too. ``old_top``: where the directory was."""
     old_top = old_top or os.path.dirname(link_back(admin) or os.path.join(top, ".git"))
     old_admin = git_dir_of(top) or admin
-    if (old_top, old_admin) == (top, admin):
+    if (old_top, old_admin) == (top, admin) and git_dir_of(top) is not None:
         return
     _write(os.path.join(admin, _BACK), os.path.join(top, ".git"))
     for module in _modules(admin):

@@ -66,12 +66,13 @@ class ProgramWorktree(NamedTuple):
         return self.space.captures.completed(checkout)
 
     def repair(self) -> str | None:
-        """Restore the worktree if the program deleted or replaced its ``.git``; return what was wrong."""
+        """Restore the worktree if the program removed it, or deleted or replaced its ``.git``; return what was wrong."""
         if self.checkout() is not None:
             return None
-        if not os.path.isdir(self.directory):
-            return "the worktree was deleted; the files are those of the last commit"
+        was_deleted = not os.path.isdir(self.directory)
         problem = self.space.captures.repair(self.directory, self.agent)
+        if was_deleted:
+            return "the worktree was deleted; the files are those of the last commit"
         return problem or "the worktree was removed from the repository"
 
     def has_changed(self, base: str) -> bool:
