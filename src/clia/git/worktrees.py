@@ -114,6 +114,13 @@ class GitWorktrees:
         """
         return self._repairs.repair(os.path.abspath(directory), agent, replaced=replaced)
 
+    def relink(self, directory: str) -> None:
+        """Restore the links between a worktree that was moved by hand, its submodules, and the repository."""
+        place = os.path.abspath(directory)
+        admin = self._admin_of(place)
+        if admin is not None and admin != self._handle.common_dir:
+            worktree_links.relink(place, admin)
+
     def guard(self, directory: str, *, running: bool) -> None:
         """Save what restores an agent's worktree before a program starts in it, or drop that when the program is recorded."""
         place = os.path.abspath(directory)

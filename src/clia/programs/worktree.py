@@ -83,13 +83,13 @@ class ProgramWorktree(NamedTuple):
     def commit(self, base: str, kind: str, message: str, meta: Mapping[str, Any]) -> str:
         """Commit the files with the trace on the base, or on a newer head that changed only journals or no file."""
         space, agent = self.space, self.agent
+        if self.checkout() is not None:  # first: what a moved submodule brings is compared when the commit is recorded
+            space.captures.keep_submodules(self.directory, agent)
         commit = partial(space.captures.commit_worktree, agent, kind, self.directory, CommitText(message, meta))
         try:
             new = commit(base)
         except StaleRef:
             new = commit(None)  # succeeds if the commits since the base added journal entries or changed no file
-        if self.checkout() is not None:
-            space.captures.keep_submodules(self.directory, agent)
         return new
 
 

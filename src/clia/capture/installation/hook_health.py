@@ -130,9 +130,7 @@ def examine(
     findings += _session_findings(inspection, captured)
     state = None
     if common is not None:
-        state, spool_findings = spool_health(
-            inspection.common, inspection.environment, inspection.now, installed=any(health.places for health in tools)
-        )
+        state, spool_findings = spool_health(common, environment, inspection.now, installed=any(health.places for health in tools))
         findings += spool_findings
     return HooksHealth(tuple(tools), state, tuple(findings))
 

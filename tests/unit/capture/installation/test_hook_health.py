@@ -12,6 +12,7 @@ import pytest
 from clia.capture import spool_reader as spool
 from clia.capture.installation import hook_health
 from clia.capture.installation.hook_tools import CliaProgram
+from clia.capture.installation.spool_health import SpoolHealth
 from clia.capture.service import CapturedSession
 from support.hook_desk import GUARD, NOW, Desk
 
@@ -96,7 +97,7 @@ def test_doctor_reports_the_state_of_the_spool(desk: Desk) -> None:
     os.rename(f"{own}/rejected/{first}", f"{other}/new/{first}")
     assert "events-elsewhere" in desk.findings()
     health = desk.doctor()
-    assert health.spool == hook_health.SpoolHealth(1, "2026-11-15T11:30:00.000Z", 0, 1)
+    assert health.spool == SpoolHealth(1, "2026-11-15T11:30:00.000Z", 0, 1)
     assert json.loads(json.dumps(health.to_json()))["spool"]["elsewhere"] == 1
     os.rmdir(f"{own}/new")
     desk.file(".git/clia/spool/new", "a file in its place")
