@@ -22,7 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.capture.installation.hook_health import HookFinding, HooksHealth
+    from clia.capture.installation.findings import HookFinding
+    from clia.capture.installation.hook_health import HooksHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
     from clia.hub.model import HubStatus

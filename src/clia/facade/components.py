@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.attributions import Attributions
     from clia.space.attribution.health import AttributionHealth
     from clia.space.attribution.index import AttributionIndex
+    from clia.space.attribution.running_turns import TurnCommit
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.changes import AgentChanges
     from clia.space.commits import CheckoutPlaces, Commits
@@ -198,7 +199,7 @@ class Components:
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
     attribution_index: part[AttributionIndex] = built("clia.space.attribution.index:AttributionIndex", "core line_diffs")
     attributions: part[Attributions] = built(
-        "clia.space.attribution.attributions:Attributions", "core envelope line_diffs attribution_index"
+        "clia.space.attribution.attributions:Attributions", "core envelope line_diffs attribution_index running_commits"
     )
 
     @part
@@ -284,6 +285,10 @@ class Components:
         parts = self.options.place.split(os.sep)
         above = (os.sep.join(parts[:end]) or os.sep for end in range(len(parts), 0, -1))
         return any(os.path.isdir(f"{directory}/.clia/agents") for directory in above)
+
+    def running_commits(self) -> dict[str, TurnCommit]:
+        """The commits of captured tools whose turns are still running."""
+        return self.captures.running_commits()
 
     @part
     def history(self) -> History:

@@ -272,6 +272,8 @@ class CheckoutPlaces:
     def _present(self, name: str, directory: str, head: str) -> Checkout | None:
         """The agent's checkout in a directory, after completing or undoing a commit of a crashed process."""
         checkout = self._porcelain.checkout_of(directory)
+        if checkout is not None:
+            self._porcelain.relink(directory)
         if checkout is not None and checkout.agent != name:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
             hints = ["use another directory, or the agent's own name"]

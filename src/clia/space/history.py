@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.attribution.attributions import Attributions
     from clia.space.attribution.authorship import Authorship, CommitLines, LineCounting
-    from clia.space.attribution.blame import FileBlame, RunningTurn
+    from clia.space.attribution.blame import FileBlame
+    from clia.space.attribution.running_turns import RunningTurn
     from clia.space.core import Core
     from clia.space.model import AgentCommit, BlamedLine, Content
     from clia.space.traces import Traces

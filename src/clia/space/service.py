@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clia.identities.journal import JournalResult
     from clia.space.agent_agendas import AgendaTick
     from clia.space.attribution.authorship import Authorship, CommitLines
-    from clia.space.attribution.blame import RunningTurn
+    from clia.space.attribution.running_turns import RunningTurn
     from clia.space.changes import AgentChange, ChangeSummary, Clash
     from clia.space.merging import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
