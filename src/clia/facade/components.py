@@ -292,11 +292,18 @@ class Components:
 
     @part
     def tree_merging(self) -> TreeMerging:
-        """Merges of trees, in which journals are joined entry by entry."""
-        from clia.identities.journal_union import is_journal, merge_journals
+        """Merges of trees, in which journals are joined entry by entry, and agendas item by item."""
+        from clia.identities.contexts import AGENDA
+        from clia.identities.journal_union import is_document, is_journal, merge_journals
         from clia.space.merging import FileRule, TreeMerging
 
-        return TreeMerging(self.core, (FileRule(is_journal, merge_journals),))
+        def merge_agendas(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
+            from clia.identities.agenda_union import merge_agendas  # few merges have a conflict in an agenda
+
+            return merge_agendas(path, base, ours, theirs)
+
+        is_agenda = lambda path: is_document(path, AGENDA)  # noqa: E731
+        return TreeMerging(self.core, (FileRule(is_journal, merge_journals), FileRule(is_agenda, merge_agendas)))
 
     @part
     def checkouts(self) -> CheckoutPlaces:

@@ -111,6 +111,10 @@ BAD: dict[str, tuple[Any, str, str]] = {
     # Guardrails
     "removed": (lost(WITHOUT_RULE), "guardrail-loss", RULE),
     "root-removed": (lost({ROOT: identity("root")}), "guardrail-loss", ROOT_RULE),
+    "root-as-a-link-to-a-moved-copy": (
+        lost({ROOT: None, ROOT.replace("/root/", "/copy/"): BASE[ROOT], ".clia/agents/root": Link("copy")}),
+        "guardrail-loss", "is a symlink",
+    ),
     "root-rule-removed": (lost({ROOT: identity("root", {"text": ROOT_RULE, "rules": RULES[1:]})}), "guardrail-loss", "weakened"),
     "deleted": (lost({SCOUT: None}), "guardrail-loss", "removed"),
     "weakened": (lost({SCOUT: identity("scout", "Avoid deploying without approval.")}), "guardrail-loss", "weakened"),
