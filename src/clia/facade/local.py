@@ -52,6 +52,13 @@ class LocalService:
         """The operator's configuration."""
         return self._components.config
 
+    def keep_config(self, agent: str) -> None:
+        """Let the processes of an agent use this configuration from now on, if a person runs it."""
+        from clia.facade.agent_config import keep_config
+
+        if actor(self.agent) is None:
+            keep_config(self.store, agent, self.config.path)
+
     @property
     def clock(self) -> Clock:
         """The clock of the space; machines that share a store have one."""
