@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clia.approvals.entries import ApprovalEntries
     from clia.approvals.guardrails import GuardrailApprovals
     from clia.approvals.recorded_rules import RecordedRules
+    from clia.approvals.signatures import RecordedSignatures
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
@@ -236,7 +237,15 @@ class Components:
         has_trace = lambda commit: self.traces.cid_for(commit.cid) is not None  # noqa: E731
         has_entries = lambda name: bool(self.traces.pending(name))  # noqa: E731
         lifecycle, people = lambda: self.lifecycle, self.config.approvals.people
-        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people)
+
+        def signatures() -> RecordedSignatures:
+            from clia.approvals.signatures import RecordedSignatures  # few rules need signatures
+
+            trust = self.trust_keys
+            key = trust.machine.public().fingerprint if trust.machine.exists() else None
+            return RecordedSignatures(self.git.objects.raw, trust.chain(), key)
+
+        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people, signatures)
 
     def commit(
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False
