@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
+    from clia.approvals.accepted_guardrails import AcceptedGuardrails
     from clia.approvals.entries import ApprovalEntries
     from clia.approvals.guardrails import GuardrailApprovals
     from clia.approvals.recorded_rules import RecordedRules
@@ -227,6 +228,17 @@ class Components:
         slug_of = lambda name: self.agents.origin_of(name).slug  # noqa: E731
         return GuardrailApprovals(
             self.core, lambda: self.lifecycle, submodules.tree, self.config.approvals.people, entries, slug_of, check
+        )
+
+    @part
+    def accepted_guardrails(self) -> AcceptedGuardrails:
+        """The guardrails that earlier agents had."""
+        from clia.approvals.accepted_guardrails import AcceptedGuardrails
+        from clia.approvals.evidence import Approvers
+
+        lifecycle, approvers = lambda: self.lifecycle, Approvers(self.config.approvals.people)
+        return AcceptedGuardrails(
+            self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out
         )
 
     @part
