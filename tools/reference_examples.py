@@ -397,6 +397,7 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents agency --slug scout
             agents explain /role --slug scout
             agents rules --slug scout
+            agents accept-loss --message 'The team agreed.'
             agents explain-rule --slug scout --on tool --tool Bash --command 'deploy payments'
             agents list
             agents search scout

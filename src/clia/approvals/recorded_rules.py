@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from clia.approvals.evidence import APPROVE, REJECT, Approvers, Evidence, changed_paths, is_recorded, is_yes
+from clia.approvals.history import CoreHistory
 from clia.errors import CliaError, NotAllowed
 from clia.rules.evaluation import RuledAction, evaluate, reason
-from clia.rules.model import COMMIT, DECISION, DENY, LAND, REQUIRE, TESTS, TRACE
+from clia.rules.model import COMMIT, DECISION, DENY, LAND, REQUIRE, SIGNATURE, TESTS, TRACE
 from clia.rules.patterns import path_may_match
 from clia.sessions.flows import ASK
 from clia.sessions.records import ASK as ASKED
@@ -29,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from clia.git.records import TreeEntry
+    from clia.approvals.signatures import RecordedSignatures
     from clia.rules.evaluation import RuleVerdict
     from clia.rules.model import GuardrailRule
     from clia.sessions.lifecycle import Lifecycle
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from clia.space.type_registry import Registry
 
 _SHOWN, _ASKED_MAX = 5, 50
-_FOLDER = 0o040000
 
 
 class RuledChange(NamedTuple):
@@ -77,6 +77,7 @@ class RecordedRules(NamedTuple):
     has_trace: Callable[[AgentCommit], bool]
     has_entries: Callable[[str], bool]  # whether trace entries of an agent wait for a commit
     people: tuple[str, ...]
+    signatures: Callable[[], RecordedSignatures]
 
     # Commits
 
@@ -140,7 +141,7 @@ class RecordedRules(NamedTuple):
 
     def _evidence(self, commits: tuple[AgentCommit, ...]) -> Evidence:
         return Evidence(
-            _CoreHistory(self.core),
+            CoreHistory(self.core),
             Approvers(self.people),
             commits,
             lambda _, cid: self.has_trace(self.core.read(cid)),
@@ -166,7 +167,10 @@ class RecordedRules(NamedTuple):
                 return None if change.with_trace else "it needs a trace"
             untraced = evidence.untraced()
             return f"the work of {', '.join(untraced)} needs a trace" if untraced else None
-        return "it needs a signature, which cannot be checked yet"
+        if change.on == COMMIT:
+            return self.signatures().own_problem()
+        missing, why = evidence.unsigned(need.paths or change.paths, change.tree, self.signatures())
+        return f"{_listed(missing)} needs a signature; {why}" if missing else None
 
     def _decision(self, change: RuledChange, evidence: Evidence, shown: str) -> AgentCommit | None:
         """The newest decision that counts on the question about exactly this change."""
@@ -195,6 +199,8 @@ class RecordedRules(NamedTuple):
             hints.append(f"run the tests and record them: clia commit {change.agent} test")
         if TRACE in needs:
             hints.append(f"record what was done: clia trace add {change.agent} note TEXT, then commit with --trace")
+        if SIGNATURE in needs:
+            hints.append("sign commits: clia key list shows the enrolled keys, clia key init starts to sign")
         if DECISION in needs:
             hints += self._asking(change, missing, head, shown, fields)
         return NotAllowed(message, code="required-by-rule", hints=hints, fields=fields)
@@ -244,23 +250,6 @@ class RecordedRules(NamedTuple):
             land(decision.agent, str(question.get("target") or branch))
         except CliaError as err:  # the decision is recorded; a person can land it
             self.core.notify(f"{decision.agent} was approved and is not on {branch} yet: {err.message}")
-
-
-class _CoreHistory(NamedTuple):
-    """The commits and trees of a space."""
-
-    core: Core
-
-    def commit(self, cid: str) -> AgentCommit:
-        return self.core.read(cid)
-
-    def entry(self, tree: str, path: str) -> TreeEntry | None:
-        folders, _, name = path.rpartition("/")
-        at: str | None = tree
-        for folder in folders.split("/") if folders else ():
-            below = dict(self.core.objects.listing(at)).get(folder) if at is not None else None
-            at = below.cid if below is not None and below.mode == _FOLDER else None
-        return None if at is None else dict(self.core.objects.listing(at)).get(name)
 
 
 def _needs(verdict: RuleVerdict, change: RuledChange) -> Iterator[RuleNeed]:

@@ -237,7 +237,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
         return SshProver(dict(os.environ), os.path.expanduser("~"))(statement, keys)
 
-    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, config=config, prove=prove)
+    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, person_config=config, prove=prove)
 
 
 def _call(definition: Definition, values: dict[str, Any]) -> int:

@@ -165,6 +165,7 @@ EXAMPLES = {
     "agents schema": "clia agents schema agent",
     "agents stats": "clia agents stats",
     "agents rules": "clia agents rules --slug scout",
+    "agents accept-loss": "clia agents accept-loss -m 'The team agreed in review.'",
     "agents explain-rule": "clia agents explain-rule --slug scout --on tool --tool Bash --command 'deploy shop'",
     "agents lint": "clia agents lint",
     "agents smoke": "clia agents smoke",

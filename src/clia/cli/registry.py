@@ -271,6 +271,7 @@ TREE = Group(
             behaviours_stats={"stats": "show what was observed of agents under each profile of an identity"},
             identities_rules={
                 "rules": "list the rules of an identity's guardrails",
+                "accept-loss": "accept, as a person, that guardrails which earlier agents had are lost",
                 "explain-rule": "show what the rules say about an action, and which rule decides",
             },
             identities_checks={

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
+    from clia.approvals.accepted_guardrails import AcceptedGuardrails
     from clia.approvals.entries import ApprovalEntries
     from clia.approvals.guardrails import GuardrailApprovals
     from clia.approvals.recorded_rules import RecordedRules
+    from clia.approvals.signatures import RecordedSignatures
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
@@ -232,6 +234,17 @@ class Components:
         )
 
     @part
+    def accepted_guardrails(self) -> AcceptedGuardrails:
+        """The guardrails that earlier agents had."""
+        from clia.approvals.accepted_guardrails import AcceptedGuardrails
+        from clia.approvals.evidence import Approvers
+
+        lifecycle, approvers = lambda: self.lifecycle, Approvers(self.config.approvals.people)
+        return AcceptedGuardrails(
+            self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out
+        )
+
+    @part
     def recorded_rules(self) -> RecordedRules:
         """Rules of guardrails on commits and landings."""
         from clia.approvals.recorded_rules import RecordedRules
@@ -239,7 +252,15 @@ class Components:
         has_trace = lambda commit: self.traces.cid_for(commit.cid) is not None  # noqa: E731
         has_entries = lambda name: bool(self.traces.pending(name))  # noqa: E731
         lifecycle, people = lambda: self.lifecycle, self.config.approvals.people
-        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people)
+
+        def signatures() -> RecordedSignatures:
+            from clia.approvals.signatures import RecordedSignatures  # few rules need signatures
+
+            trust = self.trust_keys
+            key = trust.machine.public().fingerprint if trust.machine.exists() else None
+            return RecordedSignatures(self.git.objects.raw, trust.chain(), key)
+
+        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people, signatures)
 
     def commit(
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False
@@ -299,11 +320,18 @@ class Components:
 
     @part
     def tree_merging(self) -> TreeMerging:
-        """Merges of trees, in which journals are joined entry by entry."""
-        from clia.identities.journal_union import is_journal, merge_journals
+        """Merges of trees, in which journals are joined entry by entry, and agendas item by item."""
+        from clia.identities.contexts import AGENDA
+        from clia.identities.journal_union import is_document, is_journal, merge_journals
         from clia.space.merging import FileRule, TreeMerging
 
-        return TreeMerging(self.core, (FileRule(is_journal, merge_journals),))
+        def merge_agendas(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
+            from clia.identities.agenda_union import merge_agendas  # few merges have a conflict in an agenda
+
+            return merge_agendas(path, base, ours, theirs)
+
+        is_agenda = lambda path: is_document(path, AGENDA)  # noqa: E731
+        return TreeMerging(self.core, (FileRule(is_journal, merge_journals), FileRule(is_agenda, merge_agendas)))
 
     @part
     def checkouts(self) -> CheckoutPlaces:

@@ -32,6 +32,7 @@ _LOCKS = {
     names.SPACE: "@adopt",
     names.TYPES: TYPES_LOCK,
     names.OBJECTS: OBJECTS_LOCK,
+    names.GUARDRAILS: names.GUARDRAILS_LOCK,
     names.KEYS: KEYS_LOCK,
     names.CAPABILITIES: CAPABILITIES_LOCK,
     names.ATTRIBUTION: ATTRIBUTION_LOCK,
@@ -97,7 +98,7 @@ class Adoption:
         if ref == names.CAPABILITIES:
             self._unite_grants(ours, theirs)
             return UNITED
-        if ref == names.TYPES or ref.startswith(names.EVENTS):
+        if ref in (names.TYPES, names.GUARDRAILS) or ref.startswith(names.EVENTS):
             unite(core, ref, theirs)
             return UNITED
         return DIVERGED
@@ -251,7 +252,7 @@ class RemoteExchange:
         if remote not in remotes:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
-        refs = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
+        refs = [names.SPACE, names.TYPES, names.OBJECTS, names.GUARDRAILS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
         logs = self._own_logs()  # copies of other machines' may be old, and would have the push refused
         refs += [names.KEYS, *logs] if federation or logs else []
         refs += [names.CAPABILITIES] if federation else []

@@ -60,7 +60,7 @@ class ActChecks:
             proved = self._chain.proved(commit, position, DECIDE)
             stated = stated_in(commit.trailers)
             if stated is not None and stated.statement is not None:
-                _check_statement(stated.statement, commit, agent, meta)
+                check_statement(stated.statement, commit, agent, meta)
         except BadSignature as err:
             self.strengths[UNSIGNED] += 1
             self._checks.found(err.code, f"the decision {commit.cid} is not proved: {err.message}", ref, commit.cid)
@@ -75,7 +75,7 @@ class ActChecks:
             self._checks.found("weak-proof", message, ref, commit.cid)
 
 
-def _check_statement(statement: PersonalStatement, commit: RawCommit, agent: str, meta: Mapping[str, Any]) -> None:
+def check_statement(statement: PersonalStatement, commit: RawCommit, agent: str, meta: Mapping[str, Any]) -> None:
     """Check that a statement is about this commit."""
     expected = {
         "about": agent,
