@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RECORD = "clia.json"
 """The file in the git directory of an agent's worktree that names the agent."""
 LOGS = "clia-logs.json"
-"""The file beside it with the state of other worktrees when a program started (``clia.git.program_logs``)."""
+"""The file beside it with the state of other worktrees when a program started (``clia.git.program_worktrees``)."""
 _BACK = "gitdir"
 _PLACE = "clia.place"
 """The setting of a submodule with its directory; git does not read it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
-    from clia.git.program_logs import ProgramLogs
+    from clia.git.program_worktrees import ProgramLogs
     from clia.git.reflogs import Reflogs
     from clia.git.submodules import Submodules
     from clia.git.worktree_repairs import WorktreeRepairs
@@ -180,7 +180,7 @@ class GitWorktrees:
 
     def watch_programs(self, directory: str, *, running: bool) -> None:
         """Record that a program starts in an agent's worktree, or has ended: worktrees that appear meanwhile are its own."""
-        from clia.git.program_logs import ProgramLogs  # only `clia run` watches programs
+        from clia.git.program_worktrees import ProgramLogs  # only `clia run` watches programs
 
         place, common_dir = self._require_ours(directory), self._handle.common_dir
         admin = self._admin_of(place) or ""
@@ -191,7 +191,7 @@ class GitWorktrees:
         """The record of a program that runs, or was killed."""
         if not os.path.lexists(os.path.join(admin, worktree_links.LOGS)):
             return None
-        from clia.git.program_logs import ProgramLogs
+        from clia.git.program_worktrees import ProgramLogs
 
         logs = ProgramLogs.read(admin)
         return None if logs.since is None else logs

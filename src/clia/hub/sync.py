@@ -222,7 +222,7 @@ class HubSync:
             try:
                 result = None if theirs is None else self._adopt(ref, theirs)
             except (GitError, NotFound, InvalidInput):
-                result = UNREADABLE  # it does not stop the others
+                result = UNREADABLE  # a failure here does not stop the others
             ours = self._alone.refs.get(ref)
             if result is not None:
                 results.append(HubSynced(ref, result, theirs if result in (FORK, REFUSED) else ours))

@@ -138,7 +138,7 @@ class Envelope:
         except Exception:
             if not self._landed(intent):
                 if core.refs.is_at_hub(intent.point.ref, intent.point.new):
-                    raise  # done for other machines; the next process here that works on the agent finishes it
+                    raise  # other machines see it; the next process here that works on the agent finishes it
                 if not self._undo(intent):
                     raise _taken_over(intent.agent) from None
                 raise

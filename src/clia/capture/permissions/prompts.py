@@ -19,6 +19,7 @@ from typing import NamedTuple
 from clia.capture.permissions.call_texts import question_payload, scope_of
 from clia.capture.permissions.ruled_calls import PERMISSION
 from clia.errors import CliaError, Conflict, NotFound
+from clia.git.lock_files import is_locked
 from clia.rules.evaluation import reason
 from clia.rules.model import ALLOW, ASK, DENY
 from clia.sessions.model import INTERNAL
@@ -308,7 +309,7 @@ def waiting(space: Space, agent: str, request: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
         with suppress(OSError):
-            os.unlink(os.path.join(space.home, "prompts", f"{agent}.{request}"))
+            os.unlink(_prompt_file(space, agent, request))
 
 
 def is_waited_for(space: Space, request: Request) -> bool | None:
@@ -317,17 +318,11 @@ def is_waited_for(space: Space, request: Request) -> bool | None:
 
 
 def _is_held(space: Space, agent: str, request: str) -> bool:
-    try:
-        file = os.open(os.path.join(space.home, "prompts", f"{agent}.{request}"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
+    return is_locked(_prompt_file(space, agent, request)) is True
+
+
+def _prompt_file(space: Space, agent: str, request: str) -> str:
+    return os.path.join(space.home, "prompts", f"{agent}.{request}")
 
 
 def is_prompt(request: Request) -> bool:
