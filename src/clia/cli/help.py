@@ -15,7 +15,7 @@ from clia.errors import NotFound, did_you_mean
 
 SECTIONS = {
     "start": ("init", "demo", "spawn", "checkout", "run", "hook", "mcp", "acp", "help"),
-    "work": ("commit", "trace", "journal", "ask", "merge", "resolve", "flow", "session", "behaviour", "ingest"),
+    "work": ("commit", "trace", "journal", "ask", "merge", "resolve", "rename", "delete", "flow", "session", "behaviour", "ingest"),
     "look": ("status", "list", "log", "show", "diff", "blame", "authorship", "tree", "graph", "fork-point", "relations", "relate"),
     "decide": ("inbox", "decide", "land", "grant", "budget"),
     "govern": ("agents", "gate", "policy", "reprofile", "types"),
@@ -37,6 +37,8 @@ EXAMPLES = {
     "commit": 'clia commit scout finding --dir ../scout -m "One more apple"',
     "journal": 'clia journal scout -m "The parser needs Python 3.12." --tags decision',
     "run": "clia run tester -- make test",
+    "rename": "clia rename scout apple-counter",
+    "delete": "clia delete scuot",
     "checkout": "clia checkout scout ../scout",
     "merge": "clia merge lead scout",
     "resolve": "clia resolve lead scout --take theirs",

@@ -244,6 +244,8 @@ TREE = Group(
         "maintain": _top("spaces", "maintain", "pack the repository, put idle agents away and archive finished ones"),
         "backup": _top("backups", "backup", "back up git and the store at one moment, while agents work"),
         "restore": _top("backups", "restore", "restore a backup of a space"),
+        "rename": _top("agents", "rename", "give an agent another name"),
+        "delete": _top("agents", "delete", "delete an agent that did nothing"),
         "archive": _top("agents", "archive", "archive an agent, or restore it"),
         "agents": _group(
             "agents",

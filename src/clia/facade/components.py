@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from clia.space.relations import Relations
     from clia.space.relinking import Relinking
     from clia.space.remotes import RemoteExchange
+    from clia.space.renaming import Renaming
     from clia.space.reprofiling import Reprofiling
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
@@ -190,6 +191,7 @@ class Components:
         trees, guard = self.tree_merging, self.approvals
         return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
 
+    renaming: part[Renaming] = built("clia.space.renaming:Renaming", "core envelope agents relations landing porcelain")
     reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")

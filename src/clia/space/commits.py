@@ -272,6 +272,9 @@ class CheckoutPlaces:
     def _present(self, name: str, directory: str, head: str) -> Checkout | None:
         """The agent's checkout in a directory, after completing or undoing a commit of a crashed process."""
         checkout = self._porcelain.checkout_of(directory)
+        if checkout is not None and checkout.agent != name and self._core.current_name(checkout.agent) == name:
+            self._porcelain.reassign(checkout, name)  # the process that renamed the agent could not do it
+            checkout = checkout._replace(agent=name)
         if checkout is not None and checkout.agent != name:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
             hints = ["use another directory, or the agent's own name"]
@@ -289,7 +292,8 @@ class CheckoutPlaces:
 
     def completed(self, checkout: Checkout) -> Checkout | None:
         """The agent's checkout, after completing or undoing a commit of a crashed process."""
-        return self._present(checkout.agent, checkout.directory, self._core.require_head(checkout.agent))
+        name = self._core.current_name(checkout.agent)
+        return self._present(name, checkout.directory, self._core.require_head(name))
 
     def checkout_at(self, directory: str) -> Checkout | None:
         """The checkout whose directory contains this one."""

@@ -105,11 +105,34 @@ class Core(NamedTuple):
         if head is not None:
             return head
         if self.refs.get(names.archived(name)) is not None:
+            current = self.current_name(name)
+            if current != name:
+                hints = [f"use its present name: {current}"]
+                raise NoSuchAgent(f"agent {name!r} was renamed to {current!r}", hints=hints, fields={"agent": name, "now": current})
             hints = [f"it is archived; restore it: clia archive --restore {name}"]
             raise NoSuchAgent(f"no agent {name!r}", hints=hints, fields={"agent": name})
         others = (ref.removeprefix(names.HEADS) for ref, _ in self.refs.under(names.HEADS))
         hints = ["clia list shows the agents of this space"]
         raise NoSuchAgent(f"no agent {name!r}{did_you_mean(name, others)}", hints=hints, fields={"agent": name})
+
+    def current_name(self, name: str) -> str:
+        """The present name of an agent that was renamed; the name itself for any other."""
+        while self.refs.get(names.head(name)) is None:
+            # What is archived under the former name is the first commit under the next one.
+            archived = self.refs.get(names.archived(name))
+            try:
+                renaming = None if archived is None else self.read(archived)
+            except UNREADABLE:
+                break
+            if renaming is None or renaming.formerly != name or renaming.agent in (None, name):
+                break
+            name = str(renaming.agent)
+        return name
+
+    def former_name(self, name: str, head: str) -> tuple[str, str] | None:
+        """The former name of a renamed agent, and its last commit under that name; None if it always had this name."""
+        first = self.read(self.own_root(name, head))
+        return (first.formerly, first.parents[0]) if first.formerly is not None and first.parents else None
 
     def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
         """Call ``look``; if it misses something, catch up with other machines and call it again."""

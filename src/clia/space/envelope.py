@@ -30,9 +30,11 @@ STEPS = ("locked", "recovered", "objects-written", "intent-recorded", "secondary
 
 
 class RefMove(NamedTuple):
+    """A move of a ref; ``new`` None deletes it."""
+
     ref: str
     old: str | None
-    new: str
+    new: str | None
 
 
 class Binding(NamedTuple):
@@ -242,6 +244,8 @@ class Envelope:
         """Whether the point of no return was passed, even if others continued from there or a person moved the ref back."""
         ref, _, new = intent.point
         head = self._core.refs.get(ref)
+        if new is None:
+            return head is None  # the agent's lock is held since the ref was read
         # Objects that another machine never sent are missing here.
         if head == new or (head is not None and self._core.contains(head, new)):
             return True
@@ -285,6 +289,8 @@ class Envelope:
             core.refs.move(*move, "clia: follow up")
         except StaleRef as err:
             actual = err.fields["actual"]
+            if move.new is None:  # plain git deleted or moved it: what it holds now is not what was put away
+                return
             if actual is not None and core.graph.descends(actual, move.new):
                 return
             # Only plain git moves it under our lock: unite both histories.
