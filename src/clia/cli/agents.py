@@ -326,8 +326,8 @@ def rename(
 ) -> Answer[Renamed]:
     """Give an agent another name.
 
-    Commits are signed and never rewritten, so those from before keep the former name. It is archived, leads to the new name, and cannot
-    be used again.
+    Commits are signed and never rewritten, so those from before keep the former name. It is archived, leads to the new name,
+    and cannot be used again.
     """
     renamed = space.agents.rename(agent, new)
 

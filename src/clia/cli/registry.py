@@ -43,6 +43,7 @@ TREE = Group(
         "journal": _top("agents", "journal", "write to an agent's journal, as a commit on its branch"),
         "run": _top("commits", "run", "run any program as an agent and record its output and its changes"),
         "checkout": _top("agents", "checkout", "check out an agent's files in a separate directory"),
+        "undo": _top("commits", "undo", "undo the last thing you did here, by a new record"),
         "merge": _top("merges", "merge", "merge an agent's work into another agent"),
         "resolve": _top("merges", "resolve", "finish a merge that had conflicts"),
         "land": _top("merges", "land", "land an agent's work on a branch"),

@@ -14,6 +14,7 @@ from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
+from clia.errors import Denied
 from clia.facade.backends import federation_resources, session_backend
 from clia.space.core import UnapprovedChange
 from clia.space.envelope import Envelope
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.health import AttributionHealth
     from clia.space.attribution.index import AttributionIndex
     from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.commits import CheckoutPlaces, Commits
+    from clia.space.commits import CheckoutPlaces, Commits, Worktree
     from clia.space.core import CommitText, Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from clia.space.remotes import RemoteExchange
     from clia.space.renaming import Renaming
     from clia.space.reprofiling import Reprofiling
+    from clia.space.reverting import Reverts
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
     from clia.space.upkeep import Archiving, Upkeep
@@ -191,7 +193,21 @@ class Components:
         trees, guard = self.tree_merging, self.approvals
         return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
 
-    renaming: part[Renaming] = built("clia.space.renaming:Renaming", "core envelope agents relations landing porcelain")
+    renaming: part[Renaming] = built("clia.space.renaming:Renaming", "core envelope agents relations porcelain")
+
+    @part
+    def reverts(self) -> Reverts:
+        from clia.space.reverting import Reverts
+
+        def check(before: str, after: str) -> None:
+            losses = self.approvals.change(before, after).losses
+            if losses:
+                message = f"undoing it would take {len(losses)} guardrails from the branch, which needs an approval"
+                hints = ["let an agent take them away, and land its work: clia land asks for the approval"]
+                raise Denied(message, code="guardrails-approval", hints=hints, fields={"losses": len(losses)})
+
+        return Reverts(self.core, self.envelope, self.tree_merging, check)
+
     reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
@@ -244,7 +260,12 @@ class Components:
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False
     ) -> str:
         """Commit files (all, or changes), if the rules of the agent allow it. What tools did is recorded without this check."""
-        worktree = self.commits.worktree(name, *contents)
+        return self.commit_tree(name, kind, self.commits.worktree(name, *contents), words, base, with_trace=with_trace)
+
+    def commit_tree(
+        self, name: str, kind: str, worktree: Worktree, words: CommitText, base: str | None, *, with_trace: bool = False
+    ) -> str:
+        """Commit the tree that a function makes of the head's, if the rules of the agent allow it."""
         with self._ruled_commit(name, kind, with_trace=with_trace) as checked:
             tree = lambda before: checked(before, worktree(before))  # noqa: E731
             return self.commits.commit(name, kind, tree, words, base=base, with_trace=with_trace)

@@ -255,10 +255,6 @@ class GitWorktrees:
         else:  # it has no files yet, or some of them
             self._bring_to(place, Checkout(agent, head, place), head, resumes=True)
 
-    def reassign(self, checkout: Checkout, agent: str) -> None:
-        """Record that an agent's worktree belongs to another agent, which is the same one under a new name."""
-        self.record(checkout.directory, agent, checkout.base, checkout.own, checkout.pending, moving=checkout.moving)
-
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Move an agent's worktree to another commit; ``Conflict`` if uncommitted work would be lost."""
         place = self._require_ours(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import NamedTuple, TypeVar
 
-from clia.errors import GitError, InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed, did_you_mean
+from clia.errors import GitError, InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed, StaleRef, did_you_mean
 from clia.git.records import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
 from clia.store.interface import FOREIGN, KNOWN
@@ -265,6 +265,12 @@ class Core(NamedTuple):
 
     def empty_tree(self) -> str:
         return self.objects.update_tree(None, {})
+
+
+def stale(name: str, expected: str, actual: str) -> StaleRef:
+    message = f"the agent {name!r} has moved since {expected[:12]}: its head is {actual[:12]}"
+    hints = ["read the agent's files again, and commit on top of its head"]
+    return StaleRef(message, hints=hints, fields={"agent": name, "ref": names.head(name), "expected": expected, "actual": actual})
 
 
 class Cleaner(NamedTuple):

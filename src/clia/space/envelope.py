@@ -139,7 +139,7 @@ class Envelope:
                 core.refs.move(*intent.point, f"clia: {intent.verb}")
         except Exception:
             if not self._landed(intent):
-                if core.refs.is_at_hub(intent.point.ref, intent.point.new):
+                if intent.point.new is not None and core.refs.is_at_hub(intent.point.ref, intent.point.new):
                     raise  # done for other machines; the next process here that works on the agent finishes it
                 if not self._undo(intent):
                     raise _taken_over(intent.agent) from None

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
 from clia.errors import CliaError, Conflict, InvalidInput, NotFound, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
-from clia.space.commits import CommitCall, stale
-from clia.space.core import UnapprovedChange
+from clia.space.commits import CommitCall
+from clia.space.core import UnapprovedChange, stale
 from clia.space.envelope import Intent, RefMove
 from clia.space.events import append_event, read_events, write_event
 from clia.space.model import (
@@ -32,6 +32,7 @@ from clia.space.model import (
     agent_commit,
 )
 from clia.space.model import DECISION as DECISION_TRAILER
+from clia.space.reverting import LANDING_UNDONE, branch_lock
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import Briefing
@@ -39,7 +40,7 @@ from clia.values.types import DECISION, SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from clia.git.records import PathConflict
     from clia.space.attribution.attributions import Attributions
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit, Content
 
 FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
+LANDING_EVENTS = ("landed", LANDING_UNDONE)
 MAIN = "main"
 _WITHOUT_WORK = (SPAWN, SESSION_MERGE, DECISION)
 """Kinds of commits whose subjects do not say what was done."""
@@ -323,20 +325,23 @@ class Landing:
         if ref.startswith(names.HEADS):
             hints = ["use clia merge to merge agents"]
             raise InvalidInput(f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=hints)
-        branch_lock = f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]  # no agent's name starts with "@"
-        with self._envelope.at_work(name), core.locks.hold(branch_lock):
+        with self._envelope.at_work(name), core.locks.hold(branch_lock(ref)):
             head, tip = core.own_head(name), self._tip(ref)
-            tree = core.objects.commit(head).tree
+            tree, contained = core.objects.commit(head).tree, False
             if tip is not None:
-                if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
+                undone = self._undone(name, ref, tip)
+                contained = core.graph.descends(tip, head)
+                if (contained and undone is None) or self._is_landed(name, ref, tip, head):
                     return UpToDate(tip)
-                merged = self._trees.merge(tip, head, self._landed_before(name, ref, tip, head))
+                merged = self._trees.merge(tip, head, undone or self._landed_before(name, ref, tip, head))
                 if merged.conflicts:
                     return Conflicts(onto, name, tip, head, conflict_paths(core, merged))
                 tree = merged.tree
             approved = self._guard.check(name, onto, (core.objects.commit(tip).tree if tip else None, tree), head)
             forward = tip is None or core.graph.descends(head, tip)
             how = MERGE if chosen == FAST_FORWARD and not forward else chosen
+            if contained:  # its landing was undone: git has the commits, but not their changes
+                how = SQUASH
             if how == FAST_FORWARD and text:
                 hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
                 text_error = "a fast-forward creates no commit, so the message would be lost"
@@ -355,6 +360,15 @@ class Landing:
                 # Only if it is newer than the merge base: the two may have been merged since.
                 newer = base is None or (base != landed and core.graph.descends(landed, base))
                 return landed if newer and core.contains(head, landed) else None
+        return None
+
+    def _undone(self, name: str, ref: str, tip: str) -> str | None:
+        """The branch's head before the agent's newest landing there, if that was undone; None if it stands, or there is none."""
+        for body in self._landing_events(name):
+            if body.get("onto") == ref:
+                base = body.get("base")
+                undone = body.get("event") == LANDING_UNDONE and isinstance(base, str) and self._core.contains(tip, base)
+                return str(base) if undone else None
         return None
 
     def _tip(self, ref: str) -> str | None:
@@ -417,7 +431,10 @@ class Landing:
     def has_landed(self, name: str, onto: str) -> bool:
         """Whether a branch has all of the agent's work."""
         head, tip = self._core.own_head(name), self._core.refs.get(names.branch(onto))
-        return tip is not None and (self._core.graph.descends(tip, head) or self._is_landed(name, names.branch(onto), tip, head))
+        if tip is None:
+            return False
+        contained = self._core.graph.descends(tip, head) and self._undone(name, names.branch(onto), tip) is None
+        return contained or self._is_landed(name, names.branch(onto), tip, head)
 
     def _is_landed(self, name: str, ref: str, tip: str, head: str) -> bool:
         """Whether a branch still contains a landing of this head."""
@@ -433,7 +450,20 @@ class Landing:
         return None
 
     def landings(self, name: str) -> list[LandingEvent]:
-        """The landings of an agent, newest first."""
+        """The landings of an agent that were not undone, newest first."""
+        undone: set[str] = set()
+        landings: list[LandingEvent] = []
+        for body in self._landing_events(name):
+            if body["event"] == LANDING_UNDONE:
+                undone.add(body["cid"])
+            elif body["cid"] not in undone:
+                landings.append(body)
+        return landings
+
+    def _landing_events(self, name: str) -> Iterator[LandingEvent]:
+        """The landings of an agent, and which of them were undone, newest first."""
         tip = self._core.refs.get(names.events(names.check_name(name)))
-        bodies = (dict(event.body) for event in read_events(self._core, tip) if event.body.get("event") == "landed")
-        return [body for body in bodies if all(isinstance(body.get(key), str) for key in ("onto", "cid", "head"))]
+        for event in read_events(self._core, tip):
+            body = dict(event.body)
+            if body.get("event") in LANDING_EVENTS and all(isinstance(body.get(key), str) for key in ("onto", "cid", "head")):
+                yield body

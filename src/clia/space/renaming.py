@@ -1,7 +1,7 @@
 """Renaming agents, and deleting those that did nothing.
 
-Commits are signed and name their agent, so none is rewritten: a renamed agent is spawned under its new name at its head, with the same
-briefing, profile and place, and the former name is archived at that commit. What was done under the former name stays under it.
+Commits are signed and name their agent, so none is rewritten: a renamed agent is spawned under its new name at its head, with the
+same briefing, profile and place, and the former name is archived at that commit. What was done under the former name stays there.
 
 Invariant: the archived former name leads to the new one, and the first commit of the new name to the former one. Files are the same
 before and after.
@@ -15,7 +15,8 @@ from typing import NamedTuple
 from clia.errors import CliaError, Conflict, InvalidInput
 from clia.redaction.secrets import check_public_name
 from clia.space.envelope import Append, Intent, RefMove
-from clia.space.events import write_event
+from clia.space.events import read_events, write_event
+from clia.space.merging import LANDING_EVENTS
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, FORMERLY, PARENT, PROFILE, TYPE, Renamed
 from clia.space.relations import RENAMED_FROM, SUB_AGENT
 from clia.space.traces import stream
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.merging import Landing
     from clia.space.relations import Relations
     from clia.store.interface import Edge
 
@@ -45,7 +45,6 @@ class Renaming(NamedTuple):
     envelope: Envelope
     agents: Agents
     relations: Relations
-    landing: Landing
     porcelain: GitPorcelain
 
     def rename(self, name: str, new: str, rows: Callable[[], Rows]) -> Renamed:
@@ -57,7 +56,7 @@ class Renaming(NamedTuple):
             raise InvalidInput(f"the agent is already called {new!r}", code="same-name", fields={"agent": name})
         core.own_head(name)
         self.agents.require_free(new)
-        edges = [edge for edge in self.relations.edges(name) if edge.src == name or edge.dst == name]
+        edges = [edge for edge in self.relations.edges(name) if name in (edge.src, edge.dst)]
         with self.envelope.at_work(name), core.locks.hold(new):
             head = core.own_head(name)
             self.agents.require_idle(name, head)
@@ -94,7 +93,9 @@ class Renaming(NamedTuple):
     def _events(self, name: str, new: str, edges: Sequence[Edge]) -> str:
         """The events of the new name: the landings and the relations of the agent, and where it comes from."""
         core = self.core
-        bodies = [(f"landed on {body['onto']}", dict(body)) for body in reversed(self.landing.landings(name))]
+        events = reversed(list(read_events(core, core.refs.get(names.events(name)))))
+        landings = [dict(event.body) for event in events if event.body.get("event") in LANDING_EVENTS]
+        bodies = [(f"{body['event']} on {body.get('onto')}", body) for body in landings]
         for edge in edges:
             if (edge.src, edge.source) == (name, f"events/{name}") and edge.kind != RENAMED_FROM:
                 bodies.append((f"relate: {new} {edge.kind} {edge.dst}", _edge(new, edge.kind, edge.dst)))
@@ -112,7 +113,7 @@ class Renaming(NamedTuple):
         adopted = []
         for checkout in self.porcelain.worktrees_of(name):
             with suppress(CliaError, OSError):
-                self.porcelain.reassign(checkout, new)
+                self.porcelain.record(checkout.directory, *checkout._replace(agent=new).recorded())
                 adopted.append(checkout.directory)
         return adopted
 
@@ -126,7 +127,9 @@ class Renaming(NamedTuple):
             reason = self._work_of(name, head)
             if reason is not None:
                 hints = [f"put it away: clia archive {name}", f"or give it another name: clia rename {name} NEW"]
-                raise Conflict(f"agent {name!r} {reason}; it is not deleted", code="agent-has-work", hints=hints, fields={"agent": name})
+                raise Conflict(
+                    f"agent {name!r} {reason}; it is not deleted", code="agent-has-work", hints=hints, fields={"agent": name}
+                )
             after = () if record is None else (RefMove(names.record(name), record, None),)
             self.envelope.carry_out(Intent(name, DELETE, RefMove(names.head(name), head, None), after=after))
 
