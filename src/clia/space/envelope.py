@@ -285,6 +285,8 @@ class Envelope:
     def _follow_up(self, move: RefMove) -> None:
         """Move a secondary ref, unless it was moved already before a crash."""
         core = self._core
+        if core.refs.get(move.ref) == move.new:
+            return  # not tried again: a process that is killed meanwhile would leave a second note of this move for the log
         try:
             core.refs.move(*move, "clia: follow up")
         except StaleRef as err:
