@@ -157,7 +157,7 @@ def test_the_base_install_does_the_work_of_agents(tmp_path: Path) -> None:
         "agents export --slug scout --to codex-agent",
         "agents doctor",
         "hook install claude-code --yes",
-        "hook rehearse claude-code --seed 1 --stop-after 8",
+        "hook rehearse claude-code --path . --seed 1 --stop-after 8",
         "ingest",
         "completion bash",
     ):

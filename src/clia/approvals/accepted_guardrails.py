@@ -244,7 +244,12 @@ class AcceptedGuardrails(NamedTuple):
             approval = approval_in(commit)
             listed = commit.meta.get("asked", {}).get("losses")
             texts = {str(loss.get("guardrail")) for loss in listed if isinstance(loss, dict)} if isinstance(listed, list) else set()
-            if approval is not None and approval.approved and {loss.text for loss in placed.losses} <= texts and self._counts(commit):
+            if (
+                approval is not None
+                and approval.approved
+                and {loss.text for loss in placed.losses} <= texts
+                and self._counts(commit)
+            ):
                 return commit
         return None
 
@@ -270,9 +275,7 @@ class AcceptedGuardrails(NamedTuple):
         return evidence.objection(decision) is None
 
 
-def _remaining(
-    stated: Iterable[tuple[Any, str, str]], gone: Sequence[tuple[Any, frozenset[str]]]
-) -> list[_Accepted]:
+def _remaining(stated: Iterable[tuple[Any, str, str]], gone: Sequence[tuple[Any, frozenset[str]]]) -> list[_Accepted]:
     """The guardrails with the events that no decision on their loss has seen."""
     accepted: list[_Accepted] = []
     for item, event, head in stated:

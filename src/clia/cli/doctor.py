@@ -124,7 +124,9 @@ def doctor(
         show_doctor_report(report.agents)
 
     space_broken = report.space is not None and (
-        not report.space.sound or bool(report.space.broken_checkouts) or any(item.missing for item in report.space.drifted)
+        not report.space.sound
+        or bool(report.space.broken_checkouts)
+        or any(item.missing for item in report.space.drifted)
         or bool(report.space.lost)
     )
     broken = space_broken or not hooks.sound or has_errors(report.agents.all_findings())

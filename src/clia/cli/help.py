@@ -15,7 +15,10 @@ from clia.errors import NotFound, did_you_mean
 
 SECTIONS = {
     "start": ("init", "demo", "spawn", "checkout", "run", "hook", "mcp", "acp", "help"),
-    "work": ("commit", "trace", "journal", "ask", "merge", "resolve", "flow", "session", "behaviour", "ingest"),
+    "work": (
+        *("commit", "undo", "trace", "journal", "ask", "merge", "resolve", "rename", "delete", "flow", "session"),
+        *("behaviour", "ingest"),
+    ),
     "look": (
         *("status", "changes", "list", "log", "show", "diff", "blame", "authorship", "tree", "graph", "fork-point"),
         *("relations", "relate"),
@@ -40,6 +43,9 @@ EXAMPLES = {
     "commit": 'clia commit scout finding --dir ../scout -m "One more apple"',
     "journal": 'clia journal scout -m "The parser needs Python 3.12." --tags decision',
     "run": "clia run tester -- make test",
+    "undo": "clia undo --dry-run",
+    "rename": "clia rename scout apple-counter",
+    "delete": "clia delete scuot",
     "checkout": "clia checkout scout ../scout",
     "merge": "clia merge lead scout",
     "resolve": "clia resolve lead scout --take theirs",

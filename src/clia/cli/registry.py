@@ -43,6 +43,7 @@ TREE = Group(
         "journal": _top("agents", "journal", "write to an agent's journal, as a commit on its branch"),
         "run": _top("commits", "run", "run any program as an agent and record its output and its changes"),
         "checkout": _top("agents", "checkout", "check out an agent's files in a separate directory"),
+        "undo": _top("commits", "undo", "undo the last thing you did here, by a new record"),
         "merge": _top("merges", "merge", "merge an agent's work into another agent"),
         "resolve": _top("merges", "resolve", "finish a merge that had conflicts"),
         "changes": _top("changes", "changes", "show work that has not landed, and whether it would land"),
@@ -245,6 +246,8 @@ TREE = Group(
         "maintain": _top("spaces", "maintain", "pack the repository, put idle agents away and archive finished ones"),
         "backup": _top("backups", "backup", "back up git and the store at one moment, while agents work"),
         "restore": _top("backups", "restore", "restore a backup of a space"),
+        "rename": _top("agents", "rename", "give an agent another name"),
+        "delete": _top("agents", "delete", "delete an agent that did nothing"),
         "archive": _top("agents", "archive", "archive an agent, or restore it"),
         "agents": _group(
             "agents",

@@ -14,6 +14,7 @@ from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
+from clia.errors import Denied
 from clia.facade.backends import federation_resources, session_backend
 from clia.space.core import UnapprovedChange
 from clia.space.envelope import Envelope
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.running_turns import TurnCommit
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.changes import AgentChanges
-    from clia.space.commits import CheckoutPlaces, Commits
+    from clia.space.commits import CheckoutPlaces, Commits, Worktree
     from clia.space.core import CommitText, Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
@@ -81,7 +82,9 @@ if TYPE_CHECKING:
     from clia.space.relations import Relations
     from clia.space.relinking import Relinking
     from clia.space.remotes import RemoteExchange
+    from clia.space.renaming import Renaming
     from clia.space.reprofiling import Reprofiling
+    from clia.space.reverting import Reverts
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
     from clia.space.upkeep import Archiving, Upkeep
@@ -195,6 +198,21 @@ class Components:
         return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
 
     changes: part[AgentChanges] = built("clia.space.changes:AgentChanges", "core agents history landing tree_merging line_diffs")
+    renaming: part[Renaming] = built("clia.space.renaming:Renaming", "core envelope agents relations porcelain")
+
+    @part
+    def reverts(self) -> Reverts:
+        from clia.space.reverting import Reverts
+
+        def check(before: str, after: str) -> None:
+            losses = self.approvals.change(before, after).losses
+            if losses:
+                message = f"undoing it would take {len(losses)} guardrails from the branch, which needs an approval"
+                hints = ["let an agent take them away, and land its work: clia land asks for the approval"]
+                raise Denied(message, code="guardrails-approval", hints=hints, fields={"losses": len(losses)})
+
+        return Reverts(self.core, self.envelope, self.tree_merging, check)
+
     reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
@@ -240,9 +258,7 @@ class Components:
         from clia.approvals.evidence import Approvers
 
         lifecycle, approvers = lambda: self.lifecycle, Approvers(self.config.approvals.people)
-        return AcceptedGuardrails(
-            self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out
-        )
+        return AcceptedGuardrails(self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out)
 
     @part
     def recorded_rules(self) -> RecordedRules:
@@ -266,7 +282,12 @@ class Components:
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False
     ) -> str:
         """Commit files (all, or changes), if the rules of the agent allow it. What tools did is recorded without this check."""
-        worktree = self.commits.worktree(name, *contents)
+        return self.commit_tree(name, kind, self.commits.worktree(name, *contents), words, base, with_trace=with_trace)
+
+    def commit_tree(
+        self, name: str, kind: str, worktree: Worktree, words: CommitText, base: str | None, *, with_trace: bool = False
+    ) -> str:
+        """Commit the tree that a function makes of the head's, if the rules of the agent allow it."""
         with self._ruled_commit(name, kind, with_trace=with_trace) as checked:
             tree = lambda before: checked(before, worktree(before))  # noqa: E731
             return self.commits.commit(name, kind, tree, words, base=base, with_trace=with_trace)

@@ -134,7 +134,9 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     if path is not None:  # an error in the file is reported when the space is opened
         from clia.facade.config import read_config
 
-        components.__dict__["config"] = read_config(path, required=path in (settings.config, settings.person_config) or options.agent is not None)
+        components.__dict__["config"] = read_config(
+            path, required=path in (settings.config, settings.person_config) or options.agent is not None
+        )
     return Space(components)
 
 

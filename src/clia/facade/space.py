@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from clia.capture.service import Captures
     from clia.facade.components import Components
     from clia.facade.local import LocalService, ViewService
+    from clia.facade.undo import UndoService
     from clia.federation.service import PeerService
     from clia.git.records import Checkout, Pushed
     from clia.hub.service import HubService
@@ -106,6 +107,7 @@ class Space:
     identities: service[IdentityService] = service("clia.identities.service:IdentityService")
     budgets: service[BudgetService] = service("clia.capture.permissions.budgets:BudgetService")
     captures: service[Captures] = service("clia.capture.service:Captures")
+    undoing: service[UndoService] = service("clia.facade.undo:UndoService")
     local: service[LocalService] = service("clia.facade.local:LocalService")
     views: service[ViewService] = service("clia.facade.local:ViewService")
 
@@ -391,6 +393,7 @@ class Space:
 
     # Core verbs that services implement
 
+    undo = alias(lambda space: space.undoing.undo)
     relate = alias(lambda space: space.relations.add)
     trace = alias(lambda space: space.traces.add)
     start = alias(lambda space: space.sessions.start)

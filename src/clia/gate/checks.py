@@ -187,7 +187,9 @@ class PushChecks:
         losses = [loss for loss in change.losses if not _is_ignored(policy, loss.kind, loss.places[0].directory)]
         if not losses:
             return "", None
-        decision, reason = evidence.decided_change(change.digest, step.work or self._newest_work(evidence, change.digest, step.tree))
+        decision, reason = evidence.decided_change(
+            change.digest, step.work or self._newest_work(evidence, change.digest, step.tree)
+        )
         if decision is None and all(loss.kind == SUBMODULE for loss in losses):
             missing, reason = evidence.undecided([module.path for module in change.submodules], step.tree)
             if not missing:

@@ -180,6 +180,10 @@ class Checkout(NamedTuple):
     pending: tuple[str, str] | None = None  # a commit that is being made on the base, and the HEAD that it stands for
     moving: str | None = None  # the commit that its files are being brought to
 
+    def recorded(self) -> tuple[str, str, str | None, tuple[str, str] | None, str | None]:
+        """The fields that are recorded with the worktree, in the order that ``record`` takes."""
+        return self.agent, self.base, self.own, self.pending, self.moving
+
 
 class Prepared(NamedTuple):
     """The files that were put into an agent's worktree for its programs. They are never committed."""

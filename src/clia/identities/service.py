@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from clia.api.parameters import AcceptIncomplete
-    from clia.approvals.accepted_guardrails import AcceptedLoss
     from clia.api.parameters import Agent as AgentName
+    from clia.approvals.accepted_guardrails import AcceptedLoss
     from clia.facade.components import Components
     from clia.files import LocalFiles
     from clia.identities.agenda_work import PlannedWork

@@ -170,7 +170,7 @@ class AgentChanges:
 
     def _commits(self, name: str, plan: LandingPlan) -> Iterator[AgentCommit]:
         """The agent's commits that the branch does not have, newest first, without the one that it was spawned with."""
-        hidden = [cid for cid in (plan.tip, plan.base) if cid is not None]
+        hidden = [cid for cid in (None if plan.contained else plan.tip, plan.base) if cid is not None]
         for commit in map(agent_commit, self._core.graph.walk([plan.head], hidden)):
             if commit.agent == name and commit.kind not in (None, SPAWN):
                 yield commit

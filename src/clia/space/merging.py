@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
 from clia.errors import CliaError, Conflict, InvalidInput, NotFound, StaleRef, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
-from clia.space.commits import CommitCall, stale
-from clia.space.core import UnapprovedChange
+from clia.space.commits import CommitCall
+from clia.space.core import UnapprovedChange, stale
 from clia.space.envelope import Intent, RefMove
 from clia.space.events import append_event, read_events, write_event
 from clia.space.model import (
@@ -32,6 +32,7 @@ from clia.space.model import (
     agent_commit,
 )
 from clia.space.model import DECISION as DECISION_TRAILER
+from clia.space.reverting import LANDING_UNDONE, branch_lock
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import Briefing
@@ -39,7 +40,7 @@ from clia.values.types import DECISION, JOURNAL_ENTRY, SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from clia.git.records import PathConflict
     from clia.space.attribution.attributions import Attributions
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit, Content
 
 FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
+LANDING_EVENTS = ("landed", LANDING_UNDONE)
 MAIN = "main"
 _WITHOUT_WORK = (SPAWN, SESSION_MERGE, DECISION)
 """Kinds of commits whose subjects do not say what was done."""
@@ -272,6 +274,7 @@ class LandingPlan(NamedTuple):
     base: str | None  # the agent's commit whose work the branch has; None: the branch has nothing of it
     tree: str | None  # of the branch afterwards; None: see ``conflicts``, or it has landed
     landed: bool = False  # whether the branch has all of the agent's work
+    contained: bool = False  # whether the branch has all of the agent's commits: their landing may have been undone
     conflicts: tuple[PathConflict, ...] = ()
 
     @property
@@ -348,8 +351,7 @@ class Landing:
     def _land(self, name: str, onto: str, text: str, chosen: str, seen: str | None) -> Landed | UpToDate | Conflicts:
         core = self._core
         ref = _branch_of_people(onto)
-        branch_lock = f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]  # no agent's name starts with "@"
-        with self._envelope.at_work(name), core.locks.hold(branch_lock):
+        with self._envelope.at_work(name), core.locks.hold(branch_lock(ref)):
             self.check_seen(name, seen)
             plan = self.plan(name, onto, core.own_head(name))
             head, tip, tree = plan.head, plan.tip, plan.tree
@@ -359,6 +361,8 @@ class Landing:
                 return Conflicts(onto, name, str(tip), head, conflict_paths(core, plan.refused))
             approved = self._guard.check(name, onto, (core.objects.commit(tip).tree if tip else None, tree), head)
             how = MERGE if chosen == FAST_FORWARD and not self.is_forward(plan) else chosen
+            if plan.contained:  # its landing was undone: git has the commits, but not their changes
+                how = SQUASH
             if how == FAST_FORWARD and text:
                 hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
                 text_error = "a fast-forward creates no commit, so the message would be lost"
@@ -385,9 +389,10 @@ class Landing:
         tip = self._tip(ref)
         if tip is None:
             return LandingPlan(ref, None, head, None, core.objects.commit(head).tree)
-        before = self._landed_before(name, ref, tip, head)
-        plan = LandingPlan(ref, tip, head, before or core.graph.merge_base(tip, head), None)
-        if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
+        undone = self._undone(name, ref, tip)
+        before, contained = undone or self._landed_before(name, ref, tip, head), core.graph.descends(tip, head)
+        plan = LandingPlan(ref, tip, head, before or core.graph.merge_base(tip, head), None, contained=contained)
+        if (contained and undone is None) or self._is_landed(name, ref, tip, head):
             return plan._replace(landed=True)
         merged = self._trees.merge(tip, head, before)
         return plan._replace(conflicts=merged.conflicts) if merged.conflicts else plan._replace(tree=merged.tree)
@@ -415,6 +420,15 @@ class Landing:
                 # Only if it is newer than the merge base: the two may have been merged since.
                 newer = base is None or (base != landed and core.graph.descends(landed, base))
                 return landed if newer and core.contains(head, landed) else None
+        return None
+
+    def _undone(self, name: str, ref: str, tip: str) -> str | None:
+        """The branch's head before the agent's newest landing there, if that was undone; None if it stands, or there is none."""
+        for body in self._landing_events(name):
+            if body.get("onto") == ref:
+                base = body.get("base")
+                undone = body.get("event") == LANDING_UNDONE and isinstance(base, str) and self._core.contains(tip, base)
+                return str(base) if undone else None
         return None
 
     def _tip(self, ref: str) -> str | None:
@@ -446,7 +460,10 @@ class Landing:
 
     def _summary(self, name: str, last: AgentCommit, commits: list[AgentCommit], default: str, how: str) -> str:
         """What was done: the subject of the only squashed commit, else the title of the briefing and the subjects of all."""
-        subjects = [commit.subject for commit in reversed(commits) if commit.agent == name and commit.kind not in _WITHOUT_WORK]
+        known = {name}
+        for commit in commits:  # the newest first
+            known |= {str(commit.formerly)} if commit.agent in known and commit.formerly is not None else set()
+        subjects = [commit.subject for commit in reversed(commits) if commit.agent in known and commit.kind not in _WITHOUT_WORK]
         if len(subjects) == 1 and how == SQUASH:
             return str(subjects[0])
         briefing = self._core.typed(last.briefing) if last.briefing else None
@@ -474,7 +491,10 @@ class Landing:
     def has_landed(self, name: str, onto: str) -> bool:
         """Whether a branch has all of the agent's work."""
         head, tip = self._core.own_head(name), self._core.refs.get(names.branch(onto))
-        return tip is not None and (self._core.graph.descends(tip, head) or self._is_landed(name, names.branch(onto), tip, head))
+        if tip is None:
+            return False
+        contained = self._core.graph.descends(tip, head) and self._undone(name, names.branch(onto), tip) is None
+        return contained or self._is_landed(name, names.branch(onto), tip, head)
 
     def _is_landed(self, name: str, ref: str, tip: str, head: str) -> bool:
         """Whether a branch still contains a landing of this head."""
@@ -490,7 +510,20 @@ class Landing:
         return None
 
     def landings(self, name: str) -> list[LandingEvent]:
-        """The landings of an agent, newest first."""
+        """The landings of an agent that were not undone, newest first."""
+        undone: set[str] = set()
+        landings: list[LandingEvent] = []
+        for body in self._landing_events(name):
+            if body["event"] == LANDING_UNDONE:
+                undone.add(body["cid"])
+            elif body["cid"] not in undone:
+                landings.append(body)
+        return landings
+
+    def _landing_events(self, name: str) -> Iterator[LandingEvent]:
+        """The landings of an agent, and which of them were undone, newest first."""
         tip = self._core.refs.get(names.events(names.check_name(name)))
-        bodies = (dict(event.body) for event in read_events(self._core, tip) if event.body.get("event") == "landed")
-        return [body for body in bodies if all(isinstance(body.get(key), str) for key in ("onto", "cid", "head"))]
+        for event in read_events(self._core, tip):
+            body = dict(event.body)
+            if body.get("event") in LANDING_EVENTS and all(isinstance(body.get(key), str) for key in ("onto", "cid", "head")):
+                yield body

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clia.errors import InvalidInput
+from clia.errors import Conflict, InvalidInput
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Annotated, Any
 
-    from clia.api.parameters import Agent, From, Into, Onto, Other, Paths, Revision
+    from clia.api.parameters import Agent, From, Into, NewAgent, Onto, Other, Paths, Revision
     from clia.approvals.evidence import Approval
     from clia.facade.components import Components
     from clia.git.records import FileChange
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.running_turns import RunningTurn
     from clia.space.changes import AgentChange, ChangeSummary, Clash
     from clia.space.merging import LandingEvent
-    from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
+    from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, Renamed, TraceChange, TraceHit
     from clia.space.purging import Purged
     from clia.space.relinking import Relinked
     from clia.store.interface import Edge
@@ -145,6 +145,33 @@ class AgentService:
     def restore(self, name: Agent) -> None:
         """Restore an archived agent."""
         self._components.agents.restore(name)
+
+    @verb("POST", "/agents/{name}/name", ADMIN, "agents", "rename_agent", moves="name")
+    @for_people("ask a person: clia ask AGENT QUESTION")
+    def rename(self, name: Agent, new: NewAgent) -> Renamed:
+        """Give an agent another name. Its commits keep the former one, which leads to the new one."""
+        captures = self._components.captures
+        captured = [row for row in captures.sessions() if row.agent == name]
+        running = next((f"the session {row.session} of {row.tool}" for row in captured if row.open), None)
+        if running is None and captures.is_running(name):
+            running = "a program of clia run"
+        if running is not None:
+            hints = ["end it first, then record what it did with: clia ingest"]
+            message = f"the agent {name!r} is at work: {running} has not ended"
+            raise Conflict(message, code="agent-at-work", hints=hints, fields={"agent": name})
+        return self._components.renaming.rename(name, new, lambda: self._captured_rows(name, new))
+
+    def _captured_rows(self, name: str, new: str) -> tuple[tuple[str, Any], ...]:
+        """The rows of the agent's captured sessions, under the new name: a tool that resumes one continues there."""
+        keys = [row.key for row in self._components.captures.sessions() if row.agent == name]
+        rows = [(key, self._components.core.store.get(key)) for key in keys]
+        return tuple([(key, row.value | {"agent": new}) for key, row in rows if row is not None])
+
+    @verb("POST", "/agents/{name}/deletion", ADMIN, "agents", "delete_agent", moves="name")
+    @for_people("ask a person: clia ask AGENT QUESTION")
+    def delete(self, name: Agent) -> None:
+        """Delete an agent that did nothing. Others can be archived."""
+        self._components.renaming.delete(name)
 
 
 class HistoryService:
