@@ -361,7 +361,11 @@ def _hub(history: CleanHistory, space: clia.Space) -> None:
 
 
 def _claim(history: CleanHistory, space: clia.Space) -> None:
-    space.agents.claim(history.agent(space))
+    """Claim an agent that no session runs: its sessions would go on at the other machine, too."""
+    name = history.agent(space)
+    if any(machine.sessions(name) for machine in history.spaces if name in machine.agents()):
+        raise _NothingToDo
+    space.agents.claim(name)
 
 
 def _federate(history: CleanHistory, space: clia.Space) -> None:

@@ -35,7 +35,7 @@ SECTIONS = {
     "govern": ("agents", "gate", "policy", "reprofile", "types"),
     "share": ("publish", "hub", "key", "peer", "cap", "announce", "sync", "remotes"),
     "operate": (
-        *("serve", "user", "worker", "fleet", "doctor", "verify", "rebuild", "relink", "maintain"),
+        *("serve", "user", "worker", "fleet", "doctor", "verify", "attest", "rebuild", "relink", "maintain"),
         *("archive", "backup", "restore", "completion"),
     ),
 }
@@ -153,6 +153,7 @@ EXAMPLES = {
     "ingest": "clia ingest",
     "types": "clia types --add review --parent agent-commit",
     "verify": "clia verify",
+    "attest": "clia attest main --format in-toto",
     "rebuild": "clia rebuild",
     "relink": "clia relink --onto main",
     "maintain": "clia maintain --dry-run",

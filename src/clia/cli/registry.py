@@ -242,6 +242,7 @@ TREE = Group(
         "ingest": _top("hooks", "ingest", "turn recorded events into agents, traces and commits"),
         "types": _top("spaces", "types", "list the types of commits and objects, or register one"),
         "verify": _top("spaces", "verify", "check the record: that it is complete and consistent, and who signed it"),
+        "attest": _top("attesting", "attest", "make signed attestations about commits for other tools, or check some"),
         "rebuild": _top("spaces", "rebuild", "rebuild the index from git"),
         "relink": _top("spaces", "relink", "attach traces and checkpoints to the commits that a squash or rebase created"),
         "maintain": _top("spaces", "maintain", "pack the repository, put idle agents away and archive finished ones"),

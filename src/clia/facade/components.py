@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Generic, TypeVar, overload
 
 from clia.facade.backends import federation_resources, session_backend
-from clia.space.core import UnapprovedChange
+from clia.space.core import CommitText, UnapprovedChange
 from clia.space.envelope import Envelope
 from clia.values.types import DECISION, JOURNAL_ENTRY
 from clia.verbs import require_person
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.index import AttributionIndex
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.commits import CheckoutPlaces, Commits
-    from clia.space.core import CommitText, Core
+    from clia.space.core import Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
     from clia.space.merging import Landing, Merging, TreeMerging
@@ -237,6 +237,8 @@ class Components:
         has_entries = lambda name: bool(self.traces.pending(name))  # noqa: E731
         lifecycle, people = lambda: self.lifecycle, self.config.approvals.people
         return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people)
+
+    words = CommitText
 
     def commit(
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 
 from clia.errors import FileError, InvalidInput
-from clia.space.core import CommitText
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
 from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
@@ -227,7 +226,7 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a typed commit and return its id. A repeated call on the same ``base`` returns the commit that exists."""
-        return self._components.commit(name, kind, (files, changes), CommitText(message, meta), self._base(base))
+        return self._components.commit(name, kind, (files, changes), self._components.words(message, meta), self._base(base))
 
     def _base(self, text: str | None) -> str | None:
         """The full id of a base; a full id is not looked up, since it is compared with the head."""
@@ -248,7 +247,7 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a commit and bind the pending trace entries to it."""
-        words = CommitText(message, meta)
+        words = self._components.words(message, meta)
         return self._components.commit(name, kind, (files, changes), words, self._base(base), with_trace=True)
 
     def commit_dir(
@@ -266,7 +265,7 @@ class Space:
         source = _absolute(directory)
         if not os.path.isdir(source):
             raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
-        words = CommitText(message, meta)
+        words = self._components.words(message, meta)
         return self._components.commit_dir(name, kind, source, words, self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
@@ -333,7 +332,7 @@ class Space:
     @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into", agent="into")
     def merge(self, into: Into, from_: From, *, message: Message = "", meta: Meta = None) -> Merged | UpToDate | Conflicts:
         """Merge another agent's work, as a session-merge commit."""
-        return self._components.merging.merge(into, from_, CommitText(message, meta))
+        return self._components.merging.merge(into, from_, self._components.words(message, meta))
 
     @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours", agent="into")
     def resolve(  # noqa: PLR0913  # the names users were promised
@@ -352,7 +351,7 @@ class Space:
 
         ``StaleRef`` if either head has moved since.
         """
-        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, CommitText(message, meta))
+        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, self._components.words(message, meta))
 
     # Upkeep
 

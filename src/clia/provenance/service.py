@@ -5,6 +5,7 @@ Invariant: this module contains no rules, and nothing here changes the space.
 
 from __future__ import annotations
 
+from clia.errors import Conflict
 from clia.values.commit_messages import check_text
 
 TYPE_CHECKING = False
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from clia.provenance.stories import CommitStories
     from clia.provenance.why import LineExplanations
     from clia.space.attribution.blame import RunningTurn
+    from clia.trust.ssh_signatures import SshSigner
 
 
 class ProvenanceService:
@@ -40,6 +42,22 @@ class ProvenanceService:
 
         components = self._components
         return Attestations(components.core, components.history, components.traces, self.stories(), components.git.setting)
+
+    def signer(self, key: str | None = None) -> SshSigner:
+        """What signs attestations: the key of this clone, which must be enrolled, or the private key in a file."""
+        from clia.trust.machine_keys import read_key
+
+        trust = self._components.trust_keys
+        if key is not None:
+            return read_key(key)
+        signer, chain = trust.machine.signer(), trust.chain()
+        if chain.key_at(signer.public.fingerprint, chain.position) is None:
+            message = (
+                f"the key of this clone, {signer.public.fingerprint}, is not enrolled, so nobody would accept its attestations"
+            )
+            hints = ["enrol it where an owner is: clia key enrol NAME --machine KEY", "or sign with another key: --key FILE"]
+            raise Conflict(message, code="key-not-enrolled", hints=hints, fields={"key": own})
+        return signer
 
     def stories(self) -> CommitStories:
         """What the record shows about commits."""

@@ -164,7 +164,7 @@ class CommitStories:
         decisions = [self._core.read(cid) for cid in cids if self._core.objects.kind(cid) == "commit"]
         decisions = [decision for decision in decisions if decision.kind == _DECISION_KIND]
         seen = [decision for decision in decisions if self._saw(decision, commit, path)]
-        for decision in (seen or decisions)[:_DECISIONS_MAX]:
+        for decision in (seen or decisions)[: None if path is None else _DECISIONS_MAX]:
             yield self._approval(decision, covers=bool(seen), before=False)
         if not decisions and earlier is not None:
             yield self._approval(earlier, covers=False, before=True)
