@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from clia.space.traces import Traces
 
 STATEMENT = "https://in-toto.io/Statement/v1"
-COMMIT_PREDICATE = "https://clia.invalid/attestation/commit/v1"
-"""The type of our predicate. The name is no address: ``.invalid`` is reserved for that."""
+COMMIT_PREDICATE = "tag:clia.invalid,2026:attestation/commit/v1"
+"""The type of our predicate: a name that leads nowhere."""
 SUMMARY_PREDICATE = "https://slsa.dev/verification_summary/v1"
 TRACE_PREDICATE = "https://agent-trace.dev/schemas/v1/trace-record.json"
-VERIFIER, POLICY = "https://clia.invalid/verifier", "https://clia.invalid/policy"
+VERIFIER, POLICY = "tag:clia.invalid,2026:verifier", "tag:clia.invalid,2026:policy"
 COMMITS_MAX, _REFS_MAX = 10_000, 50
 _SLSA_VERSION, _SLSA_LEVEL = "1.2", "SLSA_SOURCE_LEVEL_1"
 _SCP = re.compile(r"([\w.-]+@)?([\w.-]+):(?!//)(.+)")
@@ -219,7 +219,7 @@ def resource_uri(url: str, *, given: bool) -> str:
     if scp is not None and not given and "/" not in scp[2]:
         return f"git+ssh://{scp[1] or ''}{scp[2]}/{scp[3].lstrip('/')}"
     message = "the address of the repository is unknown" if not given else f"{url!r} is not a URI"
-    hints = ["name it: --resource git+https://example.org/shop"]
+    hints = ["name it: --resource git+https://forge.example.org/shop"]
     raise InvalidInput(message, code="no-resource", hints=hints, fields={"option": "--resource"})
 
 

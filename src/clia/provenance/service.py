@@ -51,10 +51,9 @@ class ProvenanceService:
         if key is not None:
             return read_key(key)
         signer, chain = trust.machine.signer(), trust.chain()
-        if chain.key_at(signer.public.fingerprint, chain.position) is None:
-            message = (
-                f"the key of this clone, {signer.public.fingerprint}, is not enrolled, so nobody would accept its attestations"
-            )
+        own = signer.public.fingerprint
+        if chain.key_at(own, chain.position) is None:
+            message = f"the key of this clone, {own}, is not enrolled, so nobody would accept its attestations"
             hints = ["enrol it where an owner is: clia key enrol NAME --machine KEY", "or sign with another key: --key FILE"]
             raise Conflict(message, code="key-not-enrolled", hints=hints, fields={"key": own})
         return signer
