@@ -169,6 +169,9 @@ def _space() -> Iterator[tuple[str, Any]]:
         show agents/scout
         diff scout
         blame scout stock.txt
+        why stock.txt:1 scout
+        attest scout --output ../scout.jsonl
+        attest verify ../scout.jsonl
         authorship main
         tree
         graph scout --number 2

@@ -41,7 +41,7 @@ _TRY = (
     ("status", "what is going on"),
     ("log scout", "what an agent did"),
     ("trace show scout", "why: what it said and saw, without secrets"),
-    ("blame main stock.txt", "which agent wrote each line"),
+    ("why stock.txt:1", "who wrote a line, who approved it, and whether that verifies"),
     ("inbox", "what waits for you"),
     ("decide lead yes -m 'A fair price'", "answer; then see: clia log lead"),
 )

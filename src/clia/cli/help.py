@@ -20,14 +20,14 @@ SECTIONS = {
         *("behaviour", "ingest"),
     ),
     "look": (
-        *("status", "changes", "list", "log", "show", "diff", "blame", "authorship", "tree", "graph", "fork-point"),
+        *("status", "changes", "list", "log", "show", "diff", "blame", "why", "authorship", "tree", "graph", "fork-point"),
         *("relations", "relate"),
     ),
     "decide": ("inbox", "decide", "land", "grant", "budget"),
     "govern": ("agents", "gate", "policy", "reprofile", "types"),
     "share": ("publish", "hub", "key", "peer", "cap", "announce", "sync", "remotes"),
     "operate": (
-        *("serve", "user", "worker", "fleet", "doctor", "verify", "rebuild", "relink", "maintain"),
+        *("serve", "user", "worker", "fleet", "doctor", "verify", "attest", "rebuild", "relink", "maintain"),
         *("archive", "backup", "restore", "completion"),
     ),
 }
@@ -57,6 +57,7 @@ EXAMPLES = {
     "show": "clia show scout",
     "diff": "clia diff scout",
     "blame": "clia blame main stock.txt",
+    "why": "clia why stock.txt:1",
     "authorship": "clia authorship main",
     "tree": "clia tree",
     "graph": "clia graph scout",
@@ -148,6 +149,7 @@ EXAMPLES = {
     "ingest": "clia ingest",
     "types": "clia types --add review --parent agent-commit",
     "verify": "clia verify",
+    "attest": "clia attest main --format in-toto",
     "rebuild": "clia rebuild",
     "relink": "clia relink --onto main",
     "maintain": "clia maintain --dry-run",

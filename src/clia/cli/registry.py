@@ -57,6 +57,9 @@ TREE = Group(
         "show": _top("history", "show", "show an agent or a commit"),
         "diff": _top("history", "diff", "show what an agent or a commit changed"),
         "blame": _top("history", "blame", "show who wrote each line of a file: agent, kind of commit, briefing and commit"),
+        "why": _top(
+            "provenance", "why", "explain a line: who wrote it, for which briefing, who approved it, and whether all of it verifies"
+        ),
         "authorship": _top("history", "authorship", "show how many of the lines that commits add were written by agents"),
         "tree": _top("agents", "tree", "show agents and their sub-agents as a tree"),
         "graph": _top("history", "graph", "draw the commit graph of agents"),
@@ -241,6 +244,7 @@ TREE = Group(
         "ingest": _top("hooks", "ingest", "turn recorded events into agents, traces and commits"),
         "types": _top("spaces", "types", "list the types of commits and objects, or register one"),
         "verify": _top("spaces", "verify", "check the record: that it is complete and consistent, and who signed it"),
+        "attest": _top("attesting", "attest", "make signed attestations about commits for other tools, or check some"),
         "rebuild": _top("spaces", "rebuild", "rebuild the index from git"),
         "relink": _top("spaces", "relink", "attach traces and checkpoints to the commits that a squash or rebase created"),
         "maintain": _top("spaces", "maintain", "pack the repository, put idle agents away and archive finished ones"),

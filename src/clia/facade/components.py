@@ -16,7 +16,7 @@ from typing import Generic, TypeVar, overload
 
 from clia.errors import Denied
 from clia.facade.backends import federation_resources, session_backend
-from clia.space.core import UnapprovedChange
+from clia.space.core import CommitText, UnapprovedChange
 from clia.space.envelope import Envelope
 from clia.values.types import DECISION, JOURNAL_ENTRY
 from clia.verbs import require_person
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.changes import AgentChanges
     from clia.space.commits import CheckoutPlaces, Commits, Worktree
-    from clia.space.core import CommitText, Core
+    from clia.space.core import Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
     from clia.space.merging import Landing, Merging, TreeMerging
@@ -277,6 +277,8 @@ class Components:
             return RecordedSignatures(self.git.objects.raw, trust.chain(), key)
 
         return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people, signatures)
+
+    words = CommitText
 
     def commit(
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         IdentitySlug,
         Into,
         Kind,
+        LastLine,
         LineLimit,
         Message,
         Meta,
@@ -59,9 +60,11 @@ if TYPE_CHECKING:
     from clia.git.records import Checkout, Pushed
     from clia.hub.service import HubService
     from clia.identities.service import IdentityService
+    from clia.provenance.model import ExplainedLines
+    from clia.provenance.service import ProvenanceService
     from clia.sessions.health import Ailment
     from clia.sessions.service import SessionBackend, SessionService
-    from clia.space.core import CommitText, Core
+    from clia.space.core import Core
     from clia.space.model import (
         AgentCommit,
         AgentState,
@@ -103,6 +106,7 @@ class Space:
     peers: service[PeerService] = service("clia.federation.service:PeerService")
     hub: service[HubService] = service("clia.hub.service:HubService")
     trust: service[TrustService] = service("clia.trust.service:TrustService")
+    provenance: service[ProvenanceService] = service("clia.provenance.service:ProvenanceService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     identities: service[IdentityService] = service("clia.identities.service:IdentityService")
     budgets: service[BudgetService] = service("clia.capture.permissions.budgets:BudgetService")
@@ -226,7 +230,7 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a typed commit and return its id. A repeated call on the same ``base`` returns the commit that exists."""
-        return self._components.commit(name, kind, (files, changes), _commit_text(message, meta), self._base(base))
+        return self._components.commit(name, kind, (files, changes), self._components.words(message, meta), self._base(base))
 
     def _base(self, text: str | None) -> str | None:
         """The full id of a base; a full id is not looked up, since it is compared with the head."""
@@ -247,7 +251,7 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a commit and bind the pending trace entries to it."""
-        words = _commit_text(message, meta)
+        words = self._components.words(message, meta)
         return self._components.commit(name, kind, (files, changes), words, self._base(base), with_trace=True)
 
     def commit_dir(
@@ -265,7 +269,7 @@ class Space:
         source = _absolute(directory)
         if not os.path.isdir(source):
             raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
-        words = _commit_text(message, meta)
+        words = self._components.words(message, meta)
         return self._components.commit_dir(name, kind, source, words, self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
@@ -330,12 +334,17 @@ class Space:
         """Each line of a file with the agent, kind, briefing, behaviour and trace behind it."""
         return self._components.history.blame(text, path, start=start, limit=limit)
 
+    @verb("GET", "/why", VIEWER, "commits")
+    def why(self, path: str, line: FirstLine, commit: Revision = "HEAD", *, end: LastLine = None) -> ExplainedLines:
+        """Who wrote lines of a file, for which briefing, with which trace, who approved them, and whether all of it verifies."""
+        return self.provenance.why(path, line, commit, end=end)
+
     # Merges
 
     @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into", agent="into")
     def merge(self, into: Into, from_: From, *, message: Message = "", meta: Meta = None) -> Merged | UpToDate | Conflicts:
         """Merge another agent's work, as a session-merge commit."""
-        return self._components.merging.merge(into, from_, _commit_text(message, meta))
+        return self._components.merging.merge(into, from_, self._components.words(message, meta))
 
     @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours", agent="into")
     def resolve(  # noqa: PLR0913  # the names users were promised
@@ -354,7 +363,7 @@ class Space:
 
         ``StaleRef`` if either head has moved since.
         """
-        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, _commit_text(message, meta))
+        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, self._components.words(message, meta))
 
     # Upkeep
 
@@ -487,12 +496,6 @@ class Space:
     hub_sync = alias(lambda space: space.hub.sync)
     meet = alias(lambda space: space.hub.meet)
     elsewhere = alias(lambda space: space.hub.elsewhere)
-
-
-def _commit_text(message: str, meta: Mapping[str, Any] | None) -> CommitText:
-    from clia.space.core import CommitText
-
-    return CommitText(message, meta)
 
 
 def _absolute(directory: str | os.PathLike[str]) -> str:

@@ -317,7 +317,8 @@ class HubSync:
         """Exchange the logs of machines. Each machine adds to its own only, so none of them is ever forked by a sync."""
         alone, remote = self._alone, self.hub.remote
         ours = dict(alone.refs.under(names.LOGS))
-        if not ours or not self.hub.read(names.LOGS):
+        signs = bool(ours) or alone.refs.get(names.KEYS) is not None  # a machine that did nothing yet has no log
+        if not signs or not self.hub.read(names.LOGS):
             return
         theirs = {str(names.tracked(ref)): cid for ref, cid in alone.refs.under(names.tracking(remote, names.LOGS))}
         for ref, cid in theirs.items():

@@ -20,6 +20,7 @@ from clia.trust.acts import ActChecks
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
+from clia.trust.peer_commits import FOREIGN_CODES, PeerCommits
 from clia.trust.raw_commits import raw_commit
 from clia.trust.ssh_signatures import GIT, verify_signature
 from clia.values import refs as names
@@ -80,6 +81,7 @@ class TrustReport(NamedTuple):
     findings: tuple[TrustFinding, ...]  # problems
     accepted: tuple[AcceptedFinding, ...]  # problems that people accepted
     ignored: tuple[str, ...]  # settings of the clone that were ignored
+    of_peers: Count = 0  # commits of other spaces that agents build on; their own spaces show who signed them
 
     @property
     def clean(self) -> bool:
@@ -104,6 +106,7 @@ class TrustChecks:
         self.ignored: list[str] = []
         self.signers: Counter[tuple[str, str]] = Counter()
         self.unsigned = 0
+        self._peers = PeerCommits(self, (cid for ref, cid in git.refs.under(names.REMOTES) if "/agents/" in ref))
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(TrustFinding(code, message, ref, cid))
@@ -152,6 +155,7 @@ class TrustChecks:
             self.found("wrong-root", f"the root of the space is {actual}, not {root}", names.KEYS)
         if strict and self.unsigned:
             self.found("unsigned-history", f"{self.unsigned} commits are older than the chain of keys and not signed", names.KEYS)
+        of_peers = self._set_peers_aside()
         findings, accepted = _accepted(self.findings, chain.accepted)
         state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
         signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items()))
@@ -159,7 +163,7 @@ class TrustChecks:
         numbers = dict(sorted(acts.strengths.items()))
         return TrustReport(
             *(space, state, fingerprint, checked, signers, self.unsigned, numbers, logs.moves),
-            *(findings, accepted, tuple(self.ignored)),
+            *(findings, accepted, tuple(self.ignored), of_peers),
         )
 
     # What is in the clone
@@ -261,6 +265,15 @@ class TrustChecks:
                 self._check(commit, ref, chain, logs, acts, old)
         return count
 
+    def _set_peers_aside(self) -> int:
+        """Drop the findings about commits of other spaces; returns the number of these commits."""
+        if not any(finding.code in FOREIGN_CODES for finding in self.findings):
+            return 0
+        commits = self._peers.all()
+        foreign = [finding for finding in self.findings if finding.code in FOREIGN_CODES and finding.cid in commits]
+        self.findings = [finding for finding in self.findings if finding not in foreign]
+        return len({finding.cid for finding in foreign})
+
     def _check(  # one row of the checks
         self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
     ) -> None:
@@ -285,6 +298,7 @@ class TrustChecks:
         except BadSignature as err:
             self.found(err.code, f"{commit.cid}: {err.message}", ref, commit.cid)
             return
+        self._peers.note(commit)
         acts.check(commit, ref, position)
 
     def _signer_position(self, commit: RawCommit, chain: KeyChain, logs: LogChecks) -> int:
