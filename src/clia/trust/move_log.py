@@ -1,7 +1,7 @@
-"""The log of a machine: every move of a ref that clia made here, in a signed chain of its own.
+"""The log of a machine: every move of a ref that clia made here, in a signed chain of entries (``clia.trust.machine_log``).
 
-``refs/clia/log/MACHINE`` is a chain of commits. Each has the trailer ``Clia-Log``: the moves of one verb or, under load, of several
-that finished at the same time, and the commit of the chain of keys that was current.
+An entry has the moves of one verb or, under load, of several that finished at the same time, and the commit of the chain of keys
+that was current.
 
 A move is noted in a file before it happens (``clia/signing/moves``), and logged after it happened; the file is removed last. So a
 process that dies in between leaves a note, and the next one that logs anything logs that move, too.
@@ -17,25 +17,23 @@ import os
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
-from clia.errors import CliaError, GitError, StaleRef
+from clia.errors import CliaError, GitError
 from clia.store import private_files
 from clia.store.private_files import FileLocks
+from clia.trust.log_writer import LogWriter
+from clia.trust.machine_log import LogEntry, LoggedMove
+from clia.trust.superseded_logs import SupersededLogs
 from clia.values import refs as names
-from clia.values.canonical import canonical_bytes
-from clia.values.commit_messages import compose, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
 
     from clia.git.records import Stamp
     from clia.git.repository import Git
     from clia.trust.machine_keys import MachineKey
 
-LOG = "Clia-Log"
 STEPS = ("move-noted", "log-locked", "moves-logged")
 """The crash points: a move is noted and has not happened; moves have happened; they are logged and still noted."""
 MOVES_MAX = 200
@@ -45,29 +43,6 @@ _ADOPTIONS = ("clia: adopt", "clia: follow the hub", "clia: purged at the hub", 
 _DIRECTORY, _LOCK = "moves", "@log"
 LOCK_SECONDS = 10
 """The limit of a wait for the lock of the log, whose holder may be stopped. Then a later command logs the moves."""
-
-
-class LoggedMove(NamedTuple):
-    """A move of a ref."""
-
-    ref: str
-    old: str | None
-    new: str | None
-    why: str
-
-    @property
-    def text(self) -> str:
-        return json.dumps(self)
-
-
-class LogEntry(NamedTuple):
-    """A commit of a log."""
-
-    cid: str
-    keys: str | None  # the commit of the chain of keys that was current
-    at: int
-    moves: tuple[LoggedMove, ...]
-    notes: tuple[str, ...] = ()  # the notes of the moves, which only the machine reads
 
 
 class MoveLog:
@@ -86,8 +61,8 @@ class MoveLog:
         self._directory = os.path.join(self._home, _DIRECTORY)
         self._local = threading.local()
         self._count = 0
-        self._tree: str | None = None  # the empty tree
-        self._last: tuple[str, frozenset[str]] | None = None  # the newest entry, and its notes
+        self._superseded = SupersededLogs(git, self._home)
+        self._writer = LogWriter(git, machine, self._superseded)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -193,9 +168,7 @@ class MoveLog:
     def _drain(self, mine: Iterable[str]) -> None:
         """Log every noted move that has happened, and remove its note."""
         self._reached("log-locked")
-        own, ref = set(mine), names.log(self._machine.name())
-        tip = self._git.refs.present(ref)
-        logged = self._logged_with(tip)
+        own, logged = set(mine), self._writer.noted()
         notes = {path: self._read(path) for path in self._notes()}
         happened = self._happened(notes, own)
         moves: dict[str, LoggedMove] = {}
@@ -208,13 +181,16 @@ class MoveLog:
                 moves[os.path.basename(path)] = move
             elif not _is_alive(path):
                 done.append(path)
-        names_in_order = list(moves)
-        for start in range(0, len(moves), MOVES_MAX):
-            tip = self._append(ref, tip, {name: moves[name] for name in names_in_order[start : start + MOVES_MAX]})
         if moves:
+            self._append(moves)
             self._reached("moves-logged")
         for path in done:
             self.cancel(path)
+
+    def _append(self, noted: Mapping[str, LoggedMove]) -> None:
+        by, keys, order = self._by(), self._git.refs.get(names.KEYS), list(noted)
+        parts = (order[start : start + MOVES_MAX] for start in range(0, len(order), MOVES_MAX))
+        self._writer.append([LogEntry(keys, by.at, tuple(noted[note] for note in part), tuple(part)) for part in parts], by)
 
     def _notes(self) -> list[str]:
         try:
@@ -229,16 +205,6 @@ class MoveLog:
         except (OSError, ValueError, TypeError):
             return None
         return LoggedMove(ref, old, new, why)
-
-    def _logged_with(self, tip: str | None) -> frozenset[str]:
-        """The notes of the newest entry: a process that died may have left them."""
-        if tip is None:
-            return frozenset()
-        if self._last is None or self._last[0] != tip:
-            commit = self._git.objects.commit(tip)
-            entry = read_log_entry(tip, commit.committer.at, parse(commit.message)[1])
-            self._last = tip, frozenset(entry.notes if entry is not None else ())
-        return self._last[1]
 
     def _happened(self, notes: Mapping[str, LoggedMove | None], own: set[str]) -> set[str]:
         """The noted moves that happened. A later move that starts where one ended proves that one."""
@@ -256,42 +222,6 @@ class MoveLog:
         if now == move.new or now is None or move.new is None:
             return now == move.new
         return git.objects.kind(move.new) == "commit" and git.graph.descends(now, move.new)
-
-    def _append(self, ref: str, tip: str | None, noted: dict[str, LoggedMove]) -> str:
-        git, by, moves = self._git, self._by(), list(noted.values())
-        body = {"keys": git.refs.get(names.KEYS), "moves": [list(move) for move in moves], "notes": list(noted)}
-        message = compose(_subject(moves), [(LOG, canonical_bytes(body).decode("utf-8"))], "log")
-        self._tree = self._tree or git.objects.update_tree(None, {})
-        commit = git.objects.write_commit(self._tree, [tip] if tip else [], by, by, message)
-        try:
-            git.refs.move(ref, tip, commit, "clia: log")
-        except StaleRef:
-            raise GitError(f"{ref} was moved by another program", code="log-moved", fields={"ref": ref}) from None
-        self._last = commit, frozenset(noted)
-        return commit
-
-
-def _subject(moves: list[LoggedMove]) -> str:
-    first = moves[0].ref.removeprefix("refs/").removeprefix("heads/")
-    return f"log: {first}" + (f" and {len(moves) - 1} more" if len(moves) > 1 else "")
-
-
-def read_log_entry(cid: str, at: int, trailers: list[tuple[str, str]]) -> LogEntry | None:
-    """The entry of a log's commit; None unless it is exactly one, in its canonical form."""
-    texts = [value for key, value in trailers if key == LOG]
-    try:
-        body: Any = json.loads(texts[0]) if len(texts) == 1 else None
-        if not isinstance(body, dict) or canonical_bytes(body).decode("utf-8") != texts[0]:
-            return None
-        moves = tuple(LoggedMove(*move) for move in body["moves"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    ids = [value for move in moves for value in move[1:3]] + [body.get("keys")]
-    texts_only = all(isinstance(text, str) for move in moves for text in (move.ref, move.why))
-    if not moves or not texts_only or not all(value is None or names.is_id(value) for value in ids):
-        return None
-    notes = body.get("notes", [])
-    return LogEntry(cid, body["keys"], at, moves, tuple(map(str, notes)) if isinstance(notes, list) else ())
 
 
 def _is_alive(path: str) -> bool:
