@@ -77,7 +77,7 @@ class LogWriter:
         self._empty_tree: str | None = None
 
     def append(self, entries: Sequence[LogEntry], by: Stamp) -> None:
-        """Append entries with one commit. Nothing is written in a space that does not sign."""
+        """Append entries, if any, with one commit. Nothing is written in a space that does not sign."""
         name = self._machine.name()
         tip, log = self._current(name)
         digest, lines = log.end.digest, list(log.lines)
@@ -99,8 +99,14 @@ class LogWriter:
         self._noted = commit, frozenset(note for entry in entries for note in entry.notes)
         before = log.commit, log.tree if log.tree != new.tree and log.segments else None
         self._superseded.add(name, commit, [cid for cid in (*before, *unused) if cid is not None])
-        if len(new.segments) != len(log.segments):
-            self._superseded.remove(name)
+
+    def tidy(self, by: Stamp) -> None:
+        """Give a log of an earlier version the present form, and remove objects that nothing needs any more."""
+        name = self._machine.name()
+        tip, log = self._current(name)
+        if log.commit != tip:
+            self.append([], by)
+        self._superseded.remove(name)
 
     def noted(self) -> frozenset[str]:
         """The notes of the newest entries: a process that died may have left them."""

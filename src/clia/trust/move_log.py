@@ -138,6 +138,13 @@ class MoveLog:
                 if is_free:  # otherwise its holder logs them
                     self._drain([])
 
+    def tidy(self) -> None:
+        """Give a log of an earlier version the present form, and remove objects of the log that nothing needs any more."""
+        if os.path.isdir(self._home):
+            with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
+                if is_free:
+                    self._writer.tidy(self._by())
+
     def _newest_key(self) -> str:
         tip = self._git.refs.get(names.KEYS)
         return "" if tip is None else self._git.objects.commit(tip).message

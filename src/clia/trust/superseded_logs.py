@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.store import private_files
-from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from clia.git.repository import Git
 
 GRACE_SECONDS = 60
-LISTED_MAX = 512
-"""More appends than these within the grace period are removed earlier."""
+LISTED_MAX, LISTED_BYTES = 512, 64 * 1024
+"""If the list gets so long within the grace period, all but the newest appends are removed from it."""
 _PACKING_SECONDS = 3600
 """A program that packs for longer is taken for dead, which leaves its temporary files."""
 _LINE = re.compile(r"(\d{1,18})((?: [0-9a-f]{40})+)")
@@ -48,14 +47,20 @@ class SupersededLogs:
         self._directory = directory
 
     def add(self, machine: str, commit: str, replaced: Sequence[str]) -> None:
-        """Note that a commit is the newest of a log, and what it replaced. A failure only leaves objects to git."""
+        """Note that a commit is the newest of a log, and what it replaced. A failure only leaves objects to git.
+
+        Upkeep removes what is listed. Before that, a long list is shortened here.
+        """
         line = " ".join((str(int(time.time())), commit, *replaced)) + "\n"
         with suppress(OSError):
             handle = private_files.open_file(self._path(machine), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             try:
                 os.write(handle, line.encode("ascii"))
+                size = os.fstat(handle).st_size
             finally:
                 os.close(handle)
+            if size > LISTED_BYTES:
+                self.remove(machine)
 
     def last(self, machine: str) -> str | None:
         """The newest commit of ours."""
@@ -63,20 +68,18 @@ class SupersededLogs:
         return appends[-1].commit if appends else None
 
     def remove(self, machine: str) -> None:
-        """Remove the objects that were replaced long ago."""
+        """Remove the objects that were replaced long ago, and all but the newest ones of a long list."""
         appends = self._read(machine)
-        oldest = time.time() - GRACE_SECONDS
-        due = [item for item in appends[:-1] if item.at < oldest] or appends[: max(0, len(appends) - LISTED_MAX)]
-        due = max(due, appends[: max(0, len(appends) - LISTED_MAX)], key=len)
-        if not any(item.replaced for item in due) or self._is_being_packed():
+        oldest, surplus = time.time() - GRACE_SECONDS, len(appends) - LISTED_MAX
+        due = {cid for number, item in enumerate(appends) if item.at < oldest or number < surplus for cid in item.replaced}
+        if not due or self._is_being_packed():
             return
-        used = {cid for _, cid in self._git.refs.present_under("refs/")}
-        rest = appends[len(due) :]
-        kept = [_Append(item.at, item.commit, left) for item in due if (left := tuple(used.intersection(item.replaced)))]
-        for cid in {cid for item in due for cid in item.replaced} - used:
+        due -= {cid for _, cid in self._git.refs.present_under("refs/")}  # as for a tracking ref; removed once that has moved
+        for cid in due:
             with suppress(OSError):
                 os.unlink(os.path.join(self._git.handle.common_dir, "objects", cid[:2], cid[2:]))
-        self._write(machine, [*kept, *rest])
+        left = [item._replace(replaced=tuple(cid for cid in item.replaced if cid not in due)) for item in appends]
+        self._write(machine, [item for number, item in enumerate(left, 1) if item.replaced or number == len(left)])
 
     def _is_being_packed(self) -> bool:
         """Whether a program may need objects that it found a while ago."""
@@ -117,8 +120,3 @@ class SupersededLogs:
             with open(handle, "w", encoding="ascii") as file:
                 file.writelines(" ".join((str(item.at), item.commit, *item.replaced)) + "\n" for item in appends)
             os.replace(temporary, path)
-
-
-def log_machine(ref: str) -> str:
-    """The machine of a log's ref."""
-    return ref.removeprefix(names.LOGS)
