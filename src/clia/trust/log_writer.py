@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from clia.trust.raw_commits import RawCommit
     from clia.trust.superseded_logs import SupersededLogs
 
-TAIL_ENTRIES, TAIL_BYTES = 16, 32 * 1024
+TAIL_ENTRIES, TAIL_BYTES = 8, 16 * 1024
 """The newest entries that are in the commit itself: at most so many."""
 FILES_JOINED = 8
 """So many files of one size become one file."""
-FILE_SIZES = (8192, 1024, 128, 16)
+FILE_SIZES = (4096, 512, 64, 8)
 """Entries of a file, once it was joined; the largest files are not joined any more."""
 _FILE_BYTES = 4 * 1024 * 1024
 _NOTED = 64
@@ -76,9 +76,8 @@ class LogWriter:
         self._noted: tuple[str | None, frozenset[str]] | None = None  # the ref's value, and the notes of the newest entries
         self._empty_tree: str | None = None
 
-    def append(self, entries: Sequence[LogEntry], by: Stamp) -> None:
-        """Append entries, if any, with one commit. Nothing is written in a space that does not sign."""
-        name = self._machine.name()
+    def append(self, name: str, entries: Sequence[LogEntry], by: Stamp) -> None:
+        """Append entries, if any, to the log of this machine with one commit. Nothing is written in a space that does not sign."""
         tip, log = self._current(name)
         digest, lines = log.end.digest, list(log.lines)
         for entry in entries:
@@ -100,17 +99,16 @@ class LogWriter:
         before = log.commit, log.tree if log.tree != new.tree and log.segments else None
         self._superseded.add(name, commit, [cid for cid in (*before, *unused) if cid is not None])
 
-    def tidy(self, by: Stamp) -> None:
+    def tidy(self, name: str, by: Stamp) -> None:
         """Give a log of an earlier version the present form, and remove objects that nothing needs any more."""
-        name = self._machine.name()
         tip, log = self._current(name)
         if log.commit != tip:
-            self.append([], by)
+            self.append(name, [], by)
         self._superseded.remove(name)
 
-    def noted(self) -> frozenset[str]:
+    def noted(self, name: str) -> frozenset[str]:
         """The notes of the newest entries: a process that died may have left them."""
-        tip, log = self._current(self._machine.name())
+        tip, log = self._current(name)
         if self._noted is not None and self._noted[0] == tip:
             return self._noted[1]
         lines = list(log.lines)

@@ -28,7 +28,8 @@ from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from clia.git.records import Stamp
     from clia.git.repository import Git
@@ -86,16 +87,18 @@ class MoveLog:
 
     def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
         """Note a move before it happens; returns the note, or None if the move is not logged."""
-        if not self._is_logged(ref, why) or not self._machine.exists():
+        pending = self._pending()
+        if not self._is_logged(ref, why) or not (pending or self._machine.exists()):
             return None
         self._count += 1
         name = f"{time.time_ns():020}-{os.getpid()}-{self._count}"
-        path = os.path.join(self._directory, name)
+        path, move = f"{self._directory}/{name}", LoggedMove(ref, old, new, why)
         try:
-            self._write(path, LoggedMove(ref, old, new, why).text)
+            self._write(path, move.text)
         except OSError as err:
             raise GitError(f"cannot note the move of {ref}: {err.strerror}", fields={"ref": ref, "reason": err.strerror}) from None
         self._reached("move-noted")
+        self._local.noted = path, move
         return path
 
     def cancel(self, note: str) -> None:
@@ -105,8 +108,8 @@ class MoveLog:
 
     def end(self, note: str) -> None:
         """A move has happened. It is logged now, or at the end of the batch."""
-        pending = self._pending()
-        pending.append(note)
+        path, move = self._local.noted
+        self._pending()[note] = move if path == note else self._read(note)
         if not getattr(self._local, "depth", 0):
             self.flush()
 
@@ -136,23 +139,24 @@ class MoveLog:
         if notes:
             with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
                 if is_free:  # otherwise its holder logs them
-                    self._drain([])
+                    self._drain({})
 
     def tidy(self) -> None:
         """Give a log of an earlier version the present form, and remove objects of the log that nothing needs any more."""
         if os.path.isdir(self._home):
             with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
                 if is_free:
-                    self._writer.tidy(self._by())
+                    self._writer.tidy(self._machine.name(), self._by())
 
     def _newest_key(self) -> str:
         tip = self._git.refs.get(names.KEYS)
         return "" if tip is None else self._git.objects.commit(tip).message
 
-    def _pending(self) -> list[str]:
+    def _pending(self) -> dict[str, LoggedMove | None]:
+        """The moves of this thread that are not logged yet, by their notes."""
         if not hasattr(self._local, "pending"):
-            self._local.pending = []
-        pending: list[str] = self._local.pending
+            self._local.pending = {}
+        pending: dict[str, LoggedMove | None] = self._local.pending
         return pending
 
     def _is_logged(self, ref: str, why: str) -> bool:
@@ -172,36 +176,38 @@ class MoveLog:
     def _locks(self) -> FileLocks:
         return FileLocks(self._home, LOCK_SECONDS)
 
-    def _drain(self, mine: Iterable[str]) -> None:
+    def _drain(self, own: Mapping[str, LoggedMove | None]) -> None:
         """Log every noted move that has happened, and remove its note."""
         self._reached("log-locked")
-        own, logged = set(mine), self._writer.noted()
-        notes = {path: self._read(path) for path in self._notes()}
+        machine = self._machine.name()
+        logged = self._writer.noted(machine)
+        notes = {path: own.get(path) or self._read(path) for path in self._notes()}
         happened = self._happened(notes, own)
         moves: dict[str, LoggedMove] = {}
         done: list[str] = []
         for path, move in notes.items():
-            if move is None or os.path.basename(path) in logged:
-                done.append(path)  # its process died while it wrote the note, or before it removed it
-            elif path in happened:
+            if os.path.basename(path) in logged:
+                done.append(path)  # its process died before it removed the note
+            elif move is not None and path in happened:
                 done.append(path)
                 moves[os.path.basename(path)] = move
-            elif not _is_alive(path):
+            elif not _is_alive(path):  # a process that lives may be about to write the note, or to move the ref
                 done.append(path)
         if moves:
-            self._append(moves)
+            self._append(machine, moves)
             self._reached("moves-logged")
         for path in done:
             self.cancel(path)
 
-    def _append(self, noted: Mapping[str, LoggedMove]) -> None:
+    def _append(self, machine: str, noted: Mapping[str, LoggedMove]) -> None:
         by, keys, order = self._by(), self._git.refs.get(names.KEYS), list(noted)
         parts = (order[start : start + MOVES_MAX] for start in range(0, len(order), MOVES_MAX))
-        self._writer.append([LogEntry(keys, by.at, tuple(noted[note] for note in part), tuple(part)) for part in parts], by)
+        entries = [LogEntry(keys, by.at, tuple(noted[note] for note in part), tuple(part)) for part in parts]
+        self._writer.append(machine, entries, by)
 
     def _notes(self) -> list[str]:
         try:
-            return [os.path.join(self._directory, name) for name in sorted(os.listdir(self._directory))]
+            return [f"{self._directory}/{name}" for name in sorted(os.listdir(self._directory))]
         except FileNotFoundError:
             return []
 
@@ -213,7 +219,7 @@ class MoveLog:
             return None
         return LoggedMove(ref, old, new, why)
 
-    def _happened(self, notes: Mapping[str, LoggedMove | None], own: set[str]) -> set[str]:
+    def _happened(self, notes: Mapping[str, LoggedMove | None], own: Mapping[str, Any]) -> set[str]:
         """The noted moves that happened. A later move that starts where one ended proves that one."""
         happened: set[str] = set()
         starts: set[tuple[str, str | None]] = set()

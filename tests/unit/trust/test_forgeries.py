@@ -340,7 +340,7 @@ def unpack(repository: Repository) -> None:
         repository.git("unpack-objects", "-q", data=moved.read_bytes())
 
 
-def rechained(repository: Repository, change: Callable[[list[LogEntry]], None]) -> None:
+def rechained(repository: Repository, change: Callable[[list[LogEntry]], object]) -> None:
     """Rewrite the log as who has the machine's key can: every entry names the one before."""
     entries = log_of(repository).entries
     change(entries)
