@@ -23,7 +23,7 @@ from clia.space import behaviour_chains, envelope, lost_moves, merging, model, r
 from clia.space.upkeep import IDLE_AGENTS
 from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
-from clia.trust import acts, log_checks, machine_keys, move_log
+from clia.trust import acts, log_checks, machine_keys, machine_log
 from clia.trust import traces as trust_traces
 from clia.trust import verification as trust_verification
 from clia.values import refs, types
@@ -113,7 +113,8 @@ TRAILERS = {
     "Clia-Key": "in the chain of keys: the signed link of a key of the space",
     "Clia-Key-Start": "with it: the key starts a new identity of the space",
     "Clia-Keys": "in the chain of keys: an entry about a key of a machine or a person, or about the policy, as canonical JSON",
-    "Clia-Log": "in the log of a machine: the moves, and the commit of the chain of keys that was current, as canonical JSON",
+    "Clia-Log": "in a log of a machine that an earlier version wrote: the moves, and the current commit of the chain of keys",
+    "Clia-Log-End": "in the log of a machine: the number of entries, and the SHA-256 of the last one",
     "Clia-Announcement": "in a chain of announcements: the signed statement",
 }
 OTHER_TRAILERS = {
@@ -121,7 +122,8 @@ OTHER_TRAILERS = {
     keys.KEY_TRAILER,
     keys.START_TRAILER,
     machine_keys.ENTRY,
-    move_log.LOG,
+    machine_log.LOG,
+    machine_log.LOG_END,
     TRACE,
 }
 TRUST_CHECKS = (trust_verification, log_checks, acts, trust_traces)

@@ -15,6 +15,7 @@ from clia.gate.policy import BRANCHES, POLICY, GatePolicy, Requirement, policy_i
 from clia.gate.repository import ZERO
 from clia.identities.guardrails.changes import SUBMODULE, guardrail_change
 from clia.identities.journal_union import is_journal
+from clia.trust.machine_log import continues
 from clia.values import refs as names
 from clia.values.types import DECISION as DECISION_KIND
 
@@ -98,9 +99,14 @@ class PushChecks:
             yield Refusal(
                 update.ref, DELETION, f"{what} must not be deleted", "keep it; an administrator of the server can delete it there"
             )
-        elif update.old != ZERO and not self._repository.descends(update.new, update.old):
+        elif update.old != ZERO and not self._continues(update):
             message = f"{what} only moves forward: {update.old[:12]} is not part of {update.new[:12]}"
             yield Refusal(update.ref, NON_FAST_FORWARD, message, fix)
+
+    def _continues(self, update: RefUpdate) -> bool:
+        if update.ref.startswith(names.LOGS):  # one commit, which each move replaces
+            return continues(self._repository, update.ref.removeprefix(names.LOGS), update.new, update.old)
+        return self._repository.descends(update.new, update.old)
 
     # Protected branches
 

@@ -141,6 +141,9 @@ class MoveObserver(Protocol):
     def recover(self) -> None:
         """Log the moves of processes that died before they did."""
 
+    def tidy(self) -> None:
+        """Do what is not urgent: part of upkeep."""
+
     def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
         """A move is about to happen; returns a note for the calls below, or None if it is not logged."""
 

@@ -67,11 +67,10 @@ class RefFiles:
         path = self.path(name)
         _over_empty_directories(path, lambda: lock.publish(path))
         self._sync(os.path.dirname(path))
-        line = self._log_line(old, new, why)
         with suppress(OSError):
-            self._log(name, line)
+            self._log(name, old, new, why)
             if name.startswith("refs/heads/") and self._is_head(name):
-                self._log("HEAD", line)
+                self._log("HEAD", old, new, why)
 
     def remove(self, name: str) -> None:
         """Remove a ref and its reflog; the caller holds its lock.
@@ -162,12 +161,16 @@ class RefFiles:
             os.unlink(path)
             self._sync(os.path.dirname(path))
 
-    def _log(self, name: str, line: bytes) -> None:
+    def _log(self, name: str, old: str | None, new: str, why: str) -> None:
         path = f"{self._common_dir}/logs/{name}"
+        exists = os.path.exists(path)
+        if not exists and not self._creates_log(name):
+            return
+        line = self._log_line(old, new, why)
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             _append(path, line)
             return
-        if self._creates_log(name):
+        if not exists or self._creates_log(name):
             self._handle.sharing.make_directory(os.path.dirname(path))
             _over_empty_directories(path, lambda: _append(path, line, os.O_CREAT))
             self._handle.sharing.apply(path)

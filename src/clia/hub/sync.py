@@ -17,6 +17,7 @@ from clia.hub.model import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork
 from clia.hub.refs import UNPUBLISHED
 from clia.space.remotes import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.store.interface import INTENT
+from clia.trust.machine_log import continues
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -322,16 +323,19 @@ class HubSync:
             return
         theirs = {str(names.tracked(ref)): cid for ref, cid in alone.refs.under(names.tracking(remote, names.LOGS))}
         for ref, cid in theirs.items():
-            if ref not in ours or (ours[ref] != cid and alone.graph.descends(cid, ours[ref])):
+            if ref not in ours or (ours[ref] != cid and self._log_continues(ref, cid, ours[ref])):
                 with suppress(StaleRef):  # another process did it
                     alone.refs.move(ref, ours.get(ref), cid, "clia: follow the hub")
         moves: list[Move] = [
             (ref, theirs.get(ref), cid)
             for ref, cid in ours.items()
-            if theirs.get(ref) != cid and (ref not in theirs or alone.graph.descends(cid, theirs[ref]))
+            if theirs.get(ref) != cid and (ref not in theirs or self._log_continues(ref, cid, theirs[ref]))
         ]
         if moves:
             self.hub.send(moves)
+
+    def _log_continues(self, ref: str, new: str, old: str) -> bool:
+        return continues(self._alone.objects, ref.removeprefix(names.LOGS), new, old)
 
     def _sync_part(self, locks: Sequence[str]) -> list[HubSynced]:
         """Settle each lock, push all moves at once, then check each lock again."""

@@ -15,6 +15,7 @@ from clia.space.attribution.notes import ATTRIBUTION_LOCK, merge_notes
 from clia.space.behaviour_chains import unite as unite_behaviours
 from clia.space.events import PURGED, event_of, read_events, revoked_by, texts_in, unite
 from clia.space.type_registry import OBJECTS_LOCK, TYPES_LOCK
+from clia.trust.machine_log import continues as log_continues
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -80,12 +81,12 @@ class Adoption:
             return REFUSED
         if ours is None and ref.startswith(names.HEADS):
             return self._settle_head(ref.removeprefix(names.HEADS), theirs)
-        if ours is None or core.graph.descends(theirs, ours):
+        if ours is None or self.continues(ref, theirs, ours):
             if ref.startswith(names.HEADS) and core.refs.followed_by(ref) is not None:
                 return DIVERGED  # it is checked out
             core.refs.move(ref, ours, theirs, "clia: adopt")
             return NEW if ours is None else AHEAD
-        if core.graph.descends(ours, theirs):
+        if self.continues(ref, ours, theirs):
             return None
         if ref.startswith(names.NOTES):
             core.notes.unite(ref, theirs, core.person_stamp(), merge_notes if ref == names.ATTRIBUTION else None)
@@ -102,6 +103,12 @@ class Adoption:
             unite(core, ref, theirs)
             return UNITED
         return DIVERGED
+
+    def continues(self, ref: str, new: str, old: str) -> bool:
+        """Whether one value of a ref contains another."""
+        if ref.startswith(names.LOGS):
+            return log_continues(self._core.objects, ref.removeprefix(names.LOGS), new, old)
+        return self._core.graph.descends(new, old)
 
     def _settle_head(self, name: str, theirs: str) -> str | None:
         """Adopt the head of an agent that is not at work here; it may be archived."""
@@ -223,7 +230,7 @@ class RemoteExchange:
     def _adopt(self, ref: str, theirs: str, continues: Callable[[str], bool]) -> str | None:
         """Adopt a ref; None if ours already contains it."""
         ours = self._core.refs.get(ref)
-        if ours is not None and self._core.graph.descends(ours, theirs):
+        if ours is not None and self._adoption.continues(ref, ours, theirs):
             return None
         if not self._adoption.is_sound(ref, theirs):
             return UNSOUND
@@ -265,8 +272,23 @@ class RemoteExchange:
             core.require_known(name)
         present |= self._present(refs) if absent else set()  # fetched from other machines
         named = str if self._heads(heads) == AS_BRANCHES else names.published
-        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named)
+        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named, self._replaced_logs(remote, logs))
         return pushed if any(ref.state == "refused" for ref in pushed) else [*pushed, *self._publish_attribution(remote)]
+
+    def _replaced_logs(self, remote: str, logs: Sequence[str]) -> dict[str, str]:
+        """What the remote has of logs of this clone, if ours continue it: a log is one commit, which replaces the one before."""
+        replaced: dict[str, str] = {}
+        for ref in logs:
+            tracked = names.tracking(remote, ref)
+            self._porcelain.fetch(remote, [f"+{ref}*:{tracked}*"])
+            ours, theirs = self._core.refs.get(ref), self._core.refs.get(tracked)
+            if theirs is None:
+                continue
+            if ours is not None and self._adoption.continues(ref, ours, theirs):
+                replaced[ref] = theirs
+            if not self._core.refs.shared:
+                self._porcelain.forget_fetched({tracked: theirs})
+        return replaced
 
     def _heads(self, requested: str | None) -> str:
         """Where the remote keeps heads: as requested, else as configured."""

@@ -21,7 +21,7 @@ from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
 from clia.trust.peer_commits import FOREIGN_CODES, PeerCommits
-from clia.trust.raw_commits import raw_commit
+from clia.trust.raw_commits import LOG_HEADER, raw_commit
 from clia.trust.ssh_signatures import GIT, verify_signature
 from clia.values import refs as names
 from clia.values.commit_messages import PREFIX
@@ -31,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from clia.git.objects import GitObjects
     from clia.git.repository import Git
     from clia.trust.key_chain import Acceptance, KeyChain
     from clia.trust.raw_commits import RawCommit
@@ -125,6 +126,10 @@ class TrustChecks:
                 code = "missing-commit" if missing else "damaged-commit"
                 self.found(code, f"the commit {cid} of the record cannot be read{hidden}", cid=cid)
         return self._commits[cid]
+
+    @property
+    def objects(self) -> GitObjects:
+        return self._git.objects
 
     def blob(self, cid: str) -> bytes:
         """The content of a blob."""
@@ -277,6 +282,9 @@ class TrustChecks:
     def _check(  # one row of the checks
         self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
     ) -> None:
+        if commit.log is not None and ref.startswith(names.LOGS):  # it was checked with its log
+            self._count_signer(commit, chain)
+            return
         repeated = commit.repeated(PREFIX, _MAY_REPEAT)
         if repeated is not None:
             self.found("repeated-trailer", f"{commit.cid} has the trailer {repeated} more than once", ref, commit.cid)
@@ -289,9 +297,7 @@ class TrustChecks:
         if chain.root is None:
             return
         if chain.counts(commit.cid):  # it was judged by the entries before it
-            key = signer_fingerprint(commit)
-            enrolment = chain.enrolment_of(key)
-            self.signers[key, enrolment.key.owner if enrolment else ""] += 1
+            self._count_signer(commit, chain)
             return
         try:
             position = self._signer_position(commit, chain, logs)
@@ -301,10 +307,17 @@ class TrustChecks:
         self._peers.note(commit)
         acts.check(commit, ref, position)
 
+    def _count_signer(self, commit: RawCommit, chain: KeyChain) -> None:
+        with suppress(BadSignature):
+            key = signer_fingerprint(commit)
+            enrolment = chain.enrolment_of(key)
+            self.signers[key, enrolment.key.owner if enrolment else ""] += 1
+
     def _signer_position(self, commit: RawCommit, chain: KeyChain, logs: LogChecks) -> int:
         """The position in the chain of keys as of which a commit counts; ``BadSignature`` if its signer may not sign it."""
-        if commit.strange is not None:
-            raise BadSignature(f"it has a header that git does not write: {commit.strange[:60]!r}", code="strange-commit")
+        strange = LOG_HEADER if commit.log is not None else commit.strange
+        if strange is not None:
+            raise BadSignature(f"it has a header that git does not write: {strange[:60]!r}", code="strange-commit")
         signature = verify_signature(str(commit.signature), commit.signed, GIT)
         certificate = signature.certificate
         fingerprint = signature.key.fingerprint if certificate is None else certificate.issuer.fingerprint
