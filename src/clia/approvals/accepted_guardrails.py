@@ -1,7 +1,7 @@
 """The guardrails that a space has accepted: what identities were bound by when agents were spawned.
 
-A person's plain commit can remove a guardrail from a document. Agents that are spawned afterwards are compared with what was accepted
-before: a loss stops them until a person decides on it, here or on a landing.
+A person's plain commit can remove a guardrail from a document. Agents that are spawned afterwards are compared with what was
+accepted before: a loss stops them until a person decides on it, here or on a landing.
 
 Invariant: events of one chain, whose order has no meaning, so that clones can unite theirs. A guardrail is accepted if an event
 states it and no decision on its loss has seen that event. Nothing else removes one.

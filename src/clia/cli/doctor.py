@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clia.federation.model import Peer
     from clia.hub.model import HubStatus
     from clia.identities.checks import DoctorReport
+    from clia.identities.guardrails.changes import GuardrailLoss
     from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.health import Ailment
     from clia.space.attribution.health import LineFinding

@@ -1,8 +1,8 @@
 """The pager for long output, by git's rules.
 
-Only on a terminal, and only for commands that show what is recorded. ``CLIA_PAGER`` names the pager, else ``git var GIT_PAGER`` does
-(``GIT_PAGER``, ``core.pager``, ``PAGER``, ``less``); an empty text or ``cat`` means none. ``less`` gets ``FRX``: short output is printed
-as it is, and colours and the screen stay.
+Only on a terminal, and only for commands that show what is recorded. ``CLIA_PAGER`` names the pager, else ``git var GIT_PAGER``
+does (``GIT_PAGER``, ``core.pager``, ``PAGER``, ``less``); an empty text or ``cat`` means none. ``less`` gets ``FRX``: short output
+is printed as it is, and colours and the screen stay.
 """
 
 from __future__ import annotations

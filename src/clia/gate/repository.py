@@ -72,10 +72,6 @@ class GateRepository:
     def blob(self, cid: str) -> bytes:
         return self._object(cid, "blob")
 
-    def raw(self, cid: str) -> bytes:
-        """The bytes of a commit."""
-        return self._object(cid, "commit")
-
     def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
         if tree not in self._trees:
             self._trees[tree] = _checked(tree, list(_entries(self._object(tree, "tree"))))

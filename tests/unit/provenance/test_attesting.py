@@ -133,7 +133,12 @@ def test_an_attestation_holds_in_a_clone_and_after_more_approvals(space: clia.Sp
     space.ask("scout", {"question": "Really?"})
     space.decide("scout", "yes")
     [attestation] = checked(space, envelope)
-    assert (attestation.holds, attestation.commits, attestation.format, attestation.trusted) == (True, (commit,), "in-toto", "enrolled")
+    assert (attestation.holds, attestation.commits, attestation.format, attestation.trusted) == (
+        True,
+        (commit,),
+        "in-toto",
+        "enrolled",
+    )
     place = tmp_path / "clone"
     git("clone", "-q", "--bare", str(tmp_path / "shop"), str(place), cwd=tmp_path)
     git("fetch", "-q", "origin", "+refs/clia/*:refs/clia/*", "+refs/notes/clia/*:refs/notes/clia/*", cwd=place)
@@ -170,7 +175,9 @@ def test_a_revoked_key_is_a_problem(space: clia.Space, commit: str) -> None:
         (lambda body: body["subject"][0]["digest"].update(gitCommit="1" * 40), "not in this clone"),
     ],
 )
-def test_an_attestation_that_differs_from_the_record_has_a_problem(space: clia.Space, commit: str, change: Any, problem: str) -> None:
+def test_an_attestation_that_differs_from_the_record_has_a_problem(
+    space: clia.Space, commit: str, change: Any, problem: str
+) -> None:
     statement = statement_of(in_toto(space, commit))
     change(statement)
     [attestation] = checked(space, signed_envelope(statement, space.provenance.signer()))
