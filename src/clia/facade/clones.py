@@ -75,6 +75,9 @@ class _RefusedMoves:
     def recover(self) -> None:
         """No process died here."""
 
+    def tidy(self) -> None:
+        """There is nothing to remove."""
+
     def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
         del old, new, why
         raise NotAllowed(f"{ref} stays as it is: this clone is only read", code="read-only-clone", fields={"ref": ref})

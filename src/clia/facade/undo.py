@@ -18,7 +18,7 @@ from clia.space.core import CommitText
 from clia.space.events import event_of
 from clia.space.merging import LANDING_EVENTS
 from clia.space.reverting import LANDING_UNDONE, RevertedCommit
-from clia.trust.move_log import read_log_entry
+from clia.trust.machine_log import line_digest, read_line, read_machine_log
 from clia.values import refs as names
 from clia.values.clock import timestamp_at
 from clia.values.commit_messages import parse
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from clia.facade.components import Components
     from clia.space.model import AgentCommit
-    from clia.trust.move_log import LoggedMove
+    from clia.trust.machine_log import LogEntry, LoggedMove
 
 _CAPTURED = "capture"
 """The open field of commits that tools' sessions made."""
@@ -81,7 +81,7 @@ class _Candidate(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    cid: str
+    cid: str  # the digest of the entry
     at: int
     moves: tuple[LoggedMove, ...]
 
@@ -140,16 +140,21 @@ class UndoService:
         if not logs:
             message = "this clone keeps no log of what was done, so the last change is unknown"
             raise NotFound(message, code="no-log", hints=["start one: clia key init", "undo by hand: git revert, in a checkout"])
-        email = core.person.email
-        tip: str | None = core.refs.get(logs[-1])
-        for _ in range(_ENTRIES_MAX):
-            if tip is None:
-                return
-            commit = core.objects.commit(tip)
-            entry = read_log_entry(tip, commit.committer.at, parse(commit.message)[1])
-            if entry is not None and commit.committer.email == email:
-                yield _Entry(tip, entry.at, entry.moves)
-            tip = commit.parents[0] if commit.parents else None
+        tip = core.refs.get(logs[-1])
+        if tip is None:
+            return
+        log = read_machine_log(self._components.git.objects, logs[-1].removeprefix(names.LOGS), tip)
+        for line in reversed(log.lines[-_ENTRIES_MAX:]):
+            entry = read_line(line)
+            if self._is_persons(entry):
+                yield _Entry(line_digest(line), entry.at, entry.moves)
+
+    def _is_persons(self, entry: LogEntry) -> bool:
+        """Whether the person is accountable for the moves of an entry, as far as their commits show it."""
+        core = self._core
+        commits = (move.new for move in entry.moves if move.new is not None and core.objects.kind(move.new) == "commit")
+        people = {core.objects.commit(cid).committer.email for cid in commits}
+        return not people or core.person.email in people
 
     def _candidate(self, move: LoggedMove, entry: _Entry) -> _Candidate | None:
         """The change that a move is the point of; None if it belongs to another move, or to no verb of the person."""

@@ -119,7 +119,7 @@ class RefFiles:
                 self.publish(locks[name], name, None, cid, why)
             else:
                 with suppress(OSError):
-                    self._log(name, self._log_line(None, cid, why))
+                    self._log(name, None, cid, why)
 
     def bring_log(self, logs: str, name: str) -> None:
         """Bring back the reflog of a ref that has none yet."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clia.provenance.model import ExplainedLines
     from clia.provenance.stories import CommitStories
     from clia.provenance.why import LineExplanations
-    from clia.space.attribution.blame import RunningTurn
+    from clia.space.attribution.running_turns import RunningTurn
     from clia.trust.ssh_signatures import SshSigner
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clia.git.records import LineOrigin
     from clia.provenance.model import CommitStory, LineApproval
     from clia.provenance.stories import CommitStories
-    from clia.space.attribution.blame import RunningTurn
+    from clia.space.attribution.running_turns import RunningTurn
     from clia.space.core import Core
     from clia.space.history import History
     from clia.space.model import AgentCommit, BlamedLine

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError
 from clia.trust.acts import ActChecks
-from clia.trust.key_chain import MACHINE_KEY, signer_fingerprint
-from clia.trust.log_checks import LogChecks
+from clia.trust.key_chain import signer_fingerprint
+from clia.trust.log_checks import LogChecks, number_that_counts
 from clia.trust.machine_keys import machine_name
-from clia.trust.move_log import LogEntry, read_log_entry
 from clia.trust.ssh_format import read_public_key
 from clia.trust.ssh_signatures import GIT, verify_signature
 from clia.trust.statements import UNSIGNED
@@ -24,10 +23,11 @@ from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from clia.git.repository import Git
     from clia.trust.key_chain import KeyChain
+    from clia.trust.machine_log import LogEntry
     from clia.trust.raw_commits import RawCommit
     from clia.trust.statements import EnrolledKey
 
@@ -145,7 +145,7 @@ class _LoggedEntries(LogChecks):
     def entry_of(self, key: EnrolledKey, cid: str) -> LogEntry | None:
         """The first entry with a move to the commit, or to one that descends from it."""
         entries = self._log(key)
-        exact = next((entry for entry in entries if cid == entry.cid or any(move.new == cid for move in entry.moves)), None)
+        exact = next((entry for entry in entries if cid == entry.commit or any(move.new == cid for move in entry.moves)), None)
         return exact or next((entry for entry in entries if self._covers(entry, cid)), None)
 
     def _covers(self, entry: LogEntry, cid: str) -> bool:
@@ -158,27 +158,16 @@ class _LoggedEntries(LogChecks):
     def _log(self, key: EnrolledKey) -> list[LogEntry]:
         """The entries of a machine that count, oldest first: those before the key was revoked."""
         if key.fingerprint not in self._logs:
-            enrolment = self._chain.enrolment_of(key.fingerprint)
-            tip = self._checks.refs.get(names.log(machine_name(read_public_key(key.public))))
-            if enrolment is not None and enrolment.key.kind == MACHINE_KEY and enrolment.until is not None:
-                tip = enrolment.log
-            commits = list(self._commits(tip))
-            # The signature of the last commit covers those before it, which it names.
-            sound = bool(commits) and self._is_signed_by(commits[0], key)
-            entries = [read_log_entry(commit.cid, commit.at, commit.trailers) for commit in reversed(commits)] if sound else []
-            self._logs[key.fingerprint] = [entry for entry in entries if entry is not None]
+            self._logs[key.fingerprint] = self._entries(key)
         return self._logs[key.fingerprint]
 
-    def _commits(self, tip: str | None) -> Iterator[RawCommit]:
-        while tip is not None:
-            commit = self._checks.commit(tip, quiet=True)
-            if commit is None:
-                return
-            yield commit
-            tip = commit.parents[0] if commit.parents else None
-
-    def _is_signed_by(self, commit: RawCommit, key: EnrolledKey) -> bool:
-        try:
-            return signer_fingerprint(commit) == key.fingerprint
-        except BadSignature:
-            return False
+    def _entries(self, key: EnrolledKey) -> list[LogEntry]:
+        enrolment = self._chain.enrolment_of(key.fingerprint)
+        ref = names.log(machine_name(read_public_key(key.public)))
+        tip = self._checks.refs.get(ref)
+        if enrolment is None or tip is None:
+            return []
+        before = list(self._checks.findings)
+        log = self._signed_log(ref, tip, enrolment)
+        self._checks.findings = before  # what is wrong with the log concerns more than one commit
+        return log.entries[: number_that_counts(enrolment, log)]

@@ -92,7 +92,7 @@ class LogChecks:
             self._checks.found("unknown-machine", f"{ref} is the log of a machine that is not enrolled", ref, tip)
             return
         log = self._signed_log(ref, tip, enrolment)
-        number = _number_that_counts(enrolment, log)
+        number = number_that_counts(enrolment, log)
         if number < len(log.entries):
             message = f"{ref} continues after the key of {name} was revoked"
             self._checks.found("revoked-key", message, ref, log.entries[number].commit)
@@ -243,7 +243,7 @@ class _Visited(set[str]):
         return cid in self._covered or super().__contains__(cid)
 
 
-def _number_that_counts(enrolment: Enrolment, log: MachineLog) -> int:
+def number_that_counts(enrolment: Enrolment, log: MachineLog) -> int:
     """The number of entries that count: of a machine whose key was revoked or replaced, those until then."""
     if enrolment.until is None:
         return len(log.entries)
