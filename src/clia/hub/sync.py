@@ -311,6 +311,8 @@ class HubSync:
             results += self._sync_part(part)
             if progress is not None:
                 progress(start + len(part), len(locks))
+        if self.hub.local_refs.log is not None:
+            self.hub.local_refs.log.settle(self.hub.tracked)
         self._exchange_logs()
         return results
 

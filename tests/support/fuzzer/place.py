@@ -172,7 +172,8 @@ def make(place: Place) -> None:
         space.start("bob", "flow")
     for other in place.on_all_machines[1:]:
         git("clone", "--quiet", "--template=", str(place.origin), str(other.root), cwd=place.top)
-        clia.init(other.root, settings=other.settings(), hub=str(place.hub)).close()
+        with clia.init(other.root, settings=other.settings(), hub=str(place.hub)) as joined, place.open() as space:
+            space.trust.enrol("two", joined.trust.statements.machine.make().text, "machine")
 
 
 class Outcome(NamedTuple):
