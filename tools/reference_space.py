@@ -57,7 +57,7 @@ REFS = {
         "",
         "the chain of keys: of the space, by which peers identify it; of machines and people; and the policy",
     ),
-    "LOGS": ("<machine>", "the moves of refs that a machine made: a chain, signed by it"),
+    "LOGS": ("<machine>", "the moves of refs that a machine made: one signed commit with all of them"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
     "PEERS": ("<peer>", "a peer's identity, and how far its statements were accepted"),
