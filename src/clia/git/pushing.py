@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PREFIX = "push-"
 """Start of the names of temporary repositories, in the directory ``clia`` of the git directory."""
 _BRANCHES, _REMOTES = "refs/heads/", "refs/remotes/"
-_STATES = {"*": "new", " ": "moved", "=": "same", "!": "refused"}
+_STATES = {"*": "new", " ": "moved", "+": "moved", "=": "same", "!": "refused"}
 _SUMMARY = re.compile(r"\[(?P<what>[^\]]*)\](?: \((?P<reason>.*)\))?")
 _REF = re.compile(r"refs/[^\s:*?\[\\^~]+")
 _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
