@@ -38,6 +38,7 @@ class World(NamedTuple):
 
     postgres: bool = False  # else SQLite
     hub: bool = False
+    peer: bool = False  # another space that follows this one
 
     @property
     def machines(self) -> int:
@@ -45,7 +46,13 @@ class World(NamedTuple):
         return 2 if self.postgres and self.hub else 1
 
 
-WORLDS = {"alone": World(), "server": World(postgres=True), "hub": World(hub=True), "fleet": World(postgres=True, hub=True)}
+WORLDS = {
+    "alone": World(),
+    "server": World(postgres=True),
+    "hub": World(hub=True),
+    "fleet": World(postgres=True, hub=True),
+    "peers": World(peer=True),
+}
 
 
 class Place(NamedTuple):
