@@ -152,7 +152,9 @@ def test_the_log_has_a_move_at_the_hub_of_a_process_that_died_during_the_push(
         machine_one.spawn("scout", BRIEFING)
         machine_one.commit("scout", "finding", changes={"a.txt": b"0"})
 
-    def push_and_die(self: git_hub.RemoteHub, moves: Sequence[git_hub.Move], *, patient: bool = False) -> None:
+    def push_and_die(
+        self: git_hub.RemoteHub, moves: Sequence[tuple[str, str | None, str | None]], *, patient: bool = False
+    ) -> None:
         if pushed:
             original(self, moves, patient=patient)
         os.kill(os.getpid(), signal.SIGKILL)
