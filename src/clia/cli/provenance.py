@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.provenance.model import AgentAtWork, CommitStory, ExplainedLines, LineApproval, LineReason, ShownTrace
+    from clia.provenance.model import AgentOfCommit, CommitStory, ExplainedLines, LineApproval, LineReason, ShownTrace
     from clia.provenance.service import ProvenanceService
 
 _PLACE = re.compile(r"(.+):([0-9]{1,9})(?:-([0-9]{1,9}))?", re.DOTALL)
@@ -132,7 +132,7 @@ def _facts(reason: LineReason, path: str) -> Iterator[tuple[str, object]]:
         yield "here by", f"{short(via.commit)}  {moment(via.at)}  {_cut(via.subject)} ({via.accountable})"
 
 
-def _agent_facts(agent: AgentAtWork) -> Iterator[tuple[str, object]]:
+def _agent_facts(agent: AgentOfCommit) -> Iterator[tuple[str, object]]:
     yield "identity", agent.identity
     yield "program", " ".join(filter(None, (agent.program, agent.model)))
     yield "briefing", f"{agent.title or ''}  {short(agent.briefing)}".strip() if agent.briefing else None

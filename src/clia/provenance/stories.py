@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clia.approvals.evidence import answer_of
 from clia.errors import CliaError
-from clia.provenance.model import DECISION, LANDING, REVIEW, AgentAtWork, CommitStory, LineApproval
+from clia.provenance.model import DECISION, LANDING, REVIEW, AgentOfCommit, CommitStory, LineApproval
 from clia.space.core import UNREADABLE
 from clia.space.events import read_events
 from clia.trust.statements import LAND
@@ -59,7 +59,7 @@ class CommitStories:
         facts = (cid, commit.subject, commit.kind, commit.committer.at, person)
         return CommitStory(*facts, check.state, check.signer, check.key, check.findings)
 
-    def agent_of(self, commit: AgentCommit, name: str) -> AgentAtWork:
+    def agent_of(self, commit: AgentCommit, name: str) -> AgentOfCommit:
         """The agent of a commit, as it was then."""
         briefing = self._typed(commit.briefing)
         known = briefing if isinstance(briefing, Briefing) else None
@@ -71,7 +71,7 @@ class CommitStories:
         capture = commit.meta.get("capture")
         program = meta.get("tool") or commit.meta.get("program") or (capture.get("tool") if isinstance(capture, dict) else None)
         title = None if known is None else known.title
-        return AgentAtWork(
+        return AgentOfCommit(
             *(name, _text(slug), profile_id, _text(program), _text(meta.get("model"))),
             *(commit.briefing, title, worked_by),
         )
