@@ -57,7 +57,7 @@ def why(
     revision: str | None = arg("REV", "commit to look at, or an agent for its head (default: the worktree)", nargs="?"),
     path: str = PATH,
 ) -> Answer[ExplainedLines]:
-    """Explain a line: who wrote it, for what, who approved it, and whether all of it verifies.
+    """Explain a line: who wrote it, for which briefing, who approved it, and whether it verifies.
 
     It follows lines through renames, landings and commits of people, and works in a plain clone without a store. Exit code 1 if
     something does not verify.
@@ -186,8 +186,8 @@ def _verdict(reason: LineReason) -> object:
 
 def _findings(reason: LineReason) -> list[str]:
     stories: Sequence[CommitStory | LineApproval | None] = (reason.origin, reason.via, *reason.approvals)
-    found = [f"{finding.code}: {finding.message}" for story in stories if story is not None for finding in story.findings]
-    return list(dict.fromkeys(found))
+    problems = [f"{finding.code}: {finding.message}" for story in stories if story is not None for finding in story.findings]
+    return list(dict.fromkeys(problems))
 
 
 def _cut(text: str | None) -> str:

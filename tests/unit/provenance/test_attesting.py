@@ -194,7 +194,9 @@ def test_a_change_after_signing_breaks_the_signature(space: clia.Space, commit: 
     assert attestation.key is None
 
 
-def test_a_commit_that_does_not_verify_is_refused_or_says_so(space: clia.Space, commit: str, tmp_path: Path) -> None:
+def test_what_does_not_verify_is_refused_unless_the_attestation_may_state_it(
+    space: clia.Space, commit: str, tmp_path: Path
+) -> None:
     git("notes", "--ref", "clia/trace/scout", "add", "-f", "-m", "{}", commit, cwd=tmp_path / "shop")
     attestations = space.provenance.attestations
     error = refused("does-not-verify", lambda: attestations.require_sound(commit, allow_unsigned=False))
@@ -248,8 +250,8 @@ def test_what_is_no_attestation_is_refused(space: clia.Space, text: str) -> None
 @pytest.mark.parametrize(
     ("url", "uri"),
     [
-        ("https://example.org/shop.git", "git+https://forge.example.org/shop.git"),
-        ("https://me:secret@example.org/shop", "git+https://forge.example.org/shop"),
+        ("https://example.org/shop.git", "git+https://example.org/shop.git"),
+        ("https://me:secret@example.org/shop", "git+https://example.org/shop"),
         ("ssh://git@example.org/shop", "git+ssh://git@example.org/shop"),
         ("git@example.org:team/shop.git", "git+ssh://git@example.org/team/shop.git"),
     ],
