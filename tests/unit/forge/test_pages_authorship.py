@@ -66,8 +66,8 @@ def test_a_line_leads_to_why_it_is_there(branch: OpenForge) -> None:
 @pytest.mark.parametrize(
     ("address", "code"),
     [
-        ("/why?rev=feature/x&path=src/lines&line=9", 400),
-        ("/why?rev=feature/x&path=bin&line=1", 400),
+        ("/why?rev=feature/x&path=src/lines&line=9", 422),
+        ("/why?rev=feature/x&path=bin&line=1", 422),
         ("/why?rev=feature/x&path=none&line=1", 404),
         ("/why?rev=nowhere&path=src/lines&line=1", 404),
     ],
