@@ -22,6 +22,7 @@ def shop(tmp_path: Path) -> Path:
     """A repository where `scout` changed a line, a person approved it, and it landed."""
     root = tmp_path / "shop"
     assert clia("init", "shop", cwd=tmp_path).code == 0
+    (root / "store").mkdir()
     commit_file(root, "store/stock.txt", "pears 5\napples 3\n")
     assert clia("spawn", "scout", "--title", "Count", "--at", "main", cwd=root).code == 0
     assert clia("trace", "add", "scout", "apples 4 are in box 7", cwd=root).code == 0
@@ -89,11 +90,11 @@ def test_why_exits_with_1_if_something_does_not_verify(shop: Path) -> None:
         (["store/stock.txt:0"], 2, "numbered from 1"),
         (["store/stock.txt:2-1"], 2, "not a range"),
         (["store/stock.txt:9"], 2, "has 2 lines, and no line 9"),
-        (["store/none.txt:1"], 1, "no file"),
+        (["store/none.txt:1"], 2, "no file"),
         (["store:1"], 2, "a directory"),
-        (["store/stock.txt:1", "nowhere"], 1, "neither an agent nor a commit"),
+        (["store/stock.txt:1", "nowhere"], 2, "neither an agent nor a commit"),
         (["store/bin:1"], 2, "is a binary file"),
-        (["new.txt:1"], 1, "line 1 of 'new.txt' is not committed yet"),
+        (["new.txt:1"], 2, "line 1 of 'new.txt' is not committed yet"),
         (["../outside:1"], 2, "outside of the repository"),
     ],
 )
@@ -136,7 +137,7 @@ def test_a_key_of_ones_own_signs_and_is_trusted_if_it_is_named(shop: Path, tmp_p
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["nowhere"], 1, "neither an agent nor a commit"),
+        (["nowhere"], 2, "neither an agent nor a commit"),
         (["main~1"], 1, "not signed by clia"),
         (["main", "--format", "slsa-source"], 2, "--resource"),
         (["main", "--resource", "git+https://shop.example.org"], 2, "--format slsa-source"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]  # it has no type information
 from in_toto_attestation.predicates.vsa.v1 import vsa_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
@@ -79,7 +79,7 @@ def key_of(space: clia.Space) -> SSlibKey:
     """The key of the clone, as securesystemslib takes it."""
     key = space.trust.keys().keys[0]
     public = load_ssh_public_key(key.public.encode())
-    return SSlibKey.from_crypto(public, key.fingerprint, "ed25519")  # type: ignore[arg-type]
+    return SSlibKey.from_crypto(public, key.fingerprint, "ed25519")
 
 
 @pytest.mark.parametrize("make", [in_toto, slsa])
