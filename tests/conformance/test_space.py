@@ -948,6 +948,25 @@ def test_landing_moves_the_branch_and_its_worktree(space: clia.Space, people: Pa
     assert space.states()[0].landed is None
 
 
+def test_why_explains_a_line_with_its_agent_trace_and_decision(space: clia.Space) -> None:
+    space.spawn("lead", BRIEFING)
+    space.trace("lead", "said", "I write one")
+    cid = space.commit_with_trace("lead", "finding", {"a": b"zero\none\n"})
+    space.ask("lead", {"question": "Right?"})
+    space.decide("lead", "yes")
+    explained = space.why("a", 2, "lead")
+    (reason,) = explained.reasons
+    assert (reason.start, reason.lines, reason.author, reason.result) == (2, ("one",), "lead", "verified")
+    assert reason.origin is not None
+    assert reason.trace is not None
+    assert (reason.origin.commit, reason.origin.kind, reason.trace.entries) == (cid, "finding", 1)
+    assert [(approval.kind, approval.answer, approval.strength) for approval in reason.approvals] == [
+        ("decision", "yes", "attested")
+    ]
+    refused("line-out-of-range", lambda: space.why("a", 3, "lead"))
+    refused("no-such-path", lambda: space.why("b", 1, "lead"))
+
+
 def test_a_squash_names_agent_and_range_and_is_followed_by_blame_and_trace(space: clia.Space, people: Path) -> None:
     base = space.find("main")
     space.trace("scout", "console", "first thought")

@@ -58,7 +58,7 @@ TREE = Group(
         "diff": _top("history", "diff", "show what an agent or a commit changed"),
         "blame": _top("history", "blame", "show who wrote each line of a file: agent, kind of commit, briefing and commit"),
         "why": _top(
-            "provenance", "why", "explain a line: who wrote it, for which briefing, who approved it, and whether all of it verifies"
+            "provenance", "why", "explain a line: who wrote it, for which briefing, who approved it, and whether it verifies"
         ),
         "authorship": _top("history", "authorship", "show how many of the lines that commits add were written by agents"),
         "tree": _top("agents", "tree", "show agents and their sub-agents as a tree"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Base,
         Changes,
         CommitLimit,
+        FilePath,
         Files,
         FirstLine,
         Form,
@@ -335,7 +336,7 @@ class Space:
         return self._components.history.blame(text, path, start=start, limit=limit)
 
     @verb("GET", "/why", VIEWER, "commits")
-    def why(self, path: str, line: FirstLine, commit: Revision = "HEAD", *, end: LastLine = None) -> ExplainedLines:
+    def why(self, path: FilePath, line: FirstLine, commit: Revision = "HEAD", *, end: LastLine = None) -> ExplainedLines:
         """Who wrote lines of a file, for which briefing, with which trace, who approved them, and whether all of it verifies."""
         return self.provenance.why(path, line, commit, end=end)
 
