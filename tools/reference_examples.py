@@ -335,7 +335,7 @@ def _trust() -> Iterator[tuple[str, Any]]:
         key allowed-signers
         policy set ../policy.json
         policy show
-        key accept rewound-ref refs/heads/agents/scout --reason 'an experiment'""")
+        key accept rewound-ref refs/heads/agents/scout -m 'an experiment'""")
     laptop = next(key["fingerprint"] for key in _run("key list")["keys"] if not key["here"])
     yield from ((words.replace(laptop, "SHA256:…"), value) for words, value in _each(f"key revoke {laptop} --reason stolen"))
 
@@ -411,7 +411,7 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents export --slug scout --to agents-md
             agents schema
             agents init ledger --title Ledger
-            agents journal --slug scout --note 'Read the build.'
+            agents journal --slug scout -m 'Read the build.'
             agents transfer --slug scout --to ..
             agents consolidate ledger --into scout
             - init

@@ -1376,7 +1376,7 @@ def test_a_name_that_is_invalid_or_taken_is_refused(scout: clia.Space) -> None:
 
 
 def test_an_agent_with_a_live_session_is_not_renamed(scout: clia.Space) -> None:
-    scout.ask("scout", "Which one?", choices=["a", "b"])
+    scout.ask("scout", {"question": "Which one?", "choices": ["a", "b"]})
     refused("session-live", lambda: scout.agents.rename("scout", "lookout"))
     assert scout.agents() == ["scout"]
 
@@ -1389,7 +1389,7 @@ def test_landing_goes_on_after_a_rename(space: clia.Space, people: Path) -> None
     space.commit("lookout", "finding", changes={"a": b"3\n"})
     landed = space.land("lookout", "main", squash=True)
     assert isinstance(landed, clia.Landed)
-    assert git("show", "main:a", cwd=people) == "3"
+    assert git("show", "main:a", cwd=people) == "3\n"
 
 
 @local_only
@@ -1407,7 +1407,6 @@ def test_an_agent_that_did_something_is_not_deleted(scout: clia.Space) -> None:
     deeds = {
         "commit": lambda: scout.commit("commit", "finding", changes={"a": b""}),
         "trace": lambda: scout.trace("trace", "console", "x"),
-        "question": lambda: scout.decide("question", "a", request=scout.ask("question", "Which?", choices=["a"]).pending[0].id),
         "reviewed": lambda: scout.relations.add_review("scout", "reviewed"),
         "reviewer": lambda: scout.relations.add_review("reviewer", "scout"),
         "parent": lambda: scout.spawn_from("child", BRIEFING, "parent"),
@@ -1417,6 +1416,9 @@ def test_an_agent_that_did_something_is_not_deleted(scout: clia.Space) -> None:
         deed()
         error = refused("agent-has-work", lambda name=name: scout.agents.delete(name))  # type: ignore[misc]
         assert error.hints[0] == f"put it away: clia archive {name}"
+    scout.spawn("question", BRIEFING)
+    scout.ask("question", {"question": "Which?"})
+    refused("session-live", lambda: scout.agents.delete("question"))
     assert {*deeds} <= {*scout.agents()}
 
 
@@ -1435,13 +1437,18 @@ def test_undo_reverts_a_commit_and_undoing_twice_restores_it(scout: clia.Space) 
     assert scout.verify().findings == ()
 
 
-def test_undo_of_a_spawn_deletes_the_agent_unless_it_did_something(scout: clia.Space) -> None:
-    if scout.has_hub:
-        refused("agent-has-work", scout.undo)
-        return
+@pytest.mark.parametrize("space", ["local", "remote"], indirect=True)
+def test_undo_of_a_spawn_deletes_the_agent(scout: clia.Space) -> None:
     scout.undo()
     assert scout.agents() == []
     refused("not-undoable", scout.undo)
+
+
+@pytest.mark.parametrize("space", ["hub"], indirect=True)
+def test_an_agent_that_other_machines_may_know_is_not_deleted(scout: clia.Space) -> None:
+    refused("agent-has-work", scout.undo)
+    refused("agent-has-work", lambda: scout.agents.delete("scout"))
+    assert scout.agents() == ["scout"]
 
 
 def test_undo_reverts_a_merge(scout: clia.Space) -> None:
@@ -1455,23 +1462,24 @@ def test_undo_reverts_a_merge(scout: clia.Space) -> None:
 
 @pytest.mark.parametrize("how", ["squash", "merge", "fast-forward"])
 def test_undo_of_a_landing_is_a_commit_on_the_branch_and_the_work_can_land_again(space: clia.Space, people: Path, how: str) -> None:
-    before = git("rev-parse", "main", cwd=people)
+    before = git("rev-parse", "main", cwd=people).strip()
     space.commit("scout", "finding", changes={"a": b"2\n"}, message="Looked")
     landed = space.land("scout", "main", how=how)
     assert isinstance(landed, clia.Landed)
     git("commit", "-q", "--allow-empty", "-m", "later work of people", cwd=people)
     undone = space.undo()
-    assert git("log", "-1", "--format=%H %s", "main", cwd=people) == f'{undone.commit} Revert "Looked"' or how == "merge"
+    subject = "Merge scout: Look around" if how == "merge" else "Looked"
+    assert git("log", "-1", "--format=%H %s", "main", cwd=people) == f'{undone.commit} Revert "{subject}"\n'
     assert git("diff", before, "main", cwd=people) == ""
     assert git("status", "--porcelain", cwd=people) == ""
     assert git("merge-base", "--is-ancestor", landed.cid, "main", cwd=people) == ""
     assert space.history.landings("scout") == []
     again = space.land("scout", "main", how=how)
     assert isinstance(again, clia.Landed)
-    assert git("show", "main:a", cwd=people) == "2"
+    assert git("show", "main:a", cwd=people) == "2\n"
     space.undo()
     space.undo()
-    assert git("show", "main:a", cwd=people) == "2"
+    assert git("show", "main:a", cwd=people) == "2\n"
     assert isinstance(space.land("scout", "main"), clia.UpToDate)
     assert space.verify().findings == ()
 
@@ -1515,7 +1523,8 @@ def test_undo_restores_the_version_of_a_behaviour_that_was_current(scout: clia.S
 
 
 def test_what_people_stated_cannot_be_undone(scout: clia.Space) -> None:
-    scout.decide("scout", "a", request=scout.ask("scout", "Which?", choices=["a", "b"]).pending[0].id)
+    scout.ask("scout", {"question": "Which?", "choices": ["a", "b"]})
+    scout.decide("scout", "a")
     assert refused("not-undoable", scout.undo).hints != ()
     scout.types.register("review", "agent-commit")
     assert "type" in refused("not-undoable", scout.undo).message

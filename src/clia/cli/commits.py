@@ -164,7 +164,7 @@ def run(
     quiet: bool = flag("print only errors", "-q --quiet"),
     report: str | None = opt("FILE", "write a JSON report of the run to a file"),
     title: str | None = opt(None, "one-line title (default: the command line)", "-t --title", section=_NEW_AGENT),
-    briefing: str = opt("TEXT", "briefing", "-b --briefing --text", default="", section=_NEW_AGENT),
+    briefing: str = opt("TEXT", "briefing", "-b --briefing", former="--text", default="", section=_NEW_AGENT),
     at: str | None = opt(
         "COMMIT",
         "start at any commit (default: its parent's head, else your HEAD)",

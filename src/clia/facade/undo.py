@@ -164,7 +164,7 @@ class UndoService:
         if move.ref.startswith(names.HEADS):
             return self._of_agent(move.ref.removeprefix(names.HEADS), move, verb_name)
         if move.ref.startswith(names.EVENTS):
-            return self._of_event(move.ref.removeprefix(names.EVENTS), move)
+            return self._of_event(move.ref.removeprefix(names.EVENTS), move) if verb_name == "event" else None
         if move.ref.startswith(names.BEHAVIOURS):
             return self._of_behaviour(move.ref.removeprefix(names.BEHAVIOURS), move)
         if move.ref == names.CAPABILITIES:
