@@ -10,7 +10,7 @@ from typing import NamedTuple
 from clia import __version__
 from clia.cli.agents import no_agents
 from clia.cli.command import ASCII, NUMBER, PATH, Answer, arg, command, flag, opt, several
-from clia.cli.inputs import invalid_option, line_range, positive
+from clia.cli.inputs import invalid_option, line_range, positive, present_agent
 from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.rendering import (
     facts_table,
@@ -134,7 +134,7 @@ def show(
     space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AGENT: the last commit of a peer's agent")
 ) -> Answer[ShownAgent | ShownCommit]:
     """Show an agent or a commit."""
-    archived = name in space.agents(archived=True)
+    name, archived = present_agent(space, name)
     if archived or name in space.agents():
         record = _unless_missing(space.agents.record, name) or {}
         details = ShownAgent(
