@@ -1427,26 +1427,26 @@ def test_undo_reverts_a_commit_and_undoing_twice_restores_it(scout: clia.Space) 
     one = scout.commit("scout", "finding", changes={"a": b"2\n"}, message="Two")
     last = scout.undoing.last_change()
     assert (last.verb, last.what, last.agent, last.problem) == ("commit", "finding by scout: Two", "scout", None)
-    undone = scout.changes.undo(change=last.change)
+    undone = scout.undoing.undo(change=last.change)
     assert (undone.commit, scout.files("scout")) == (scout.head("scout"), {"a": b"1\n", "b": b"1\n"})
     revert = scout.show("scout")
     assert (revert.kind, revert.subject, revert.meta["reverts"]) == ("agent-commit", 'Revert "Two"', one)
-    refused("not-the-last-change", lambda: scout.changes.undo(change=last.change))
-    scout.changes.undo()
+    refused("not-the-last-change", lambda: scout.undoing.undo(change=last.change))
+    scout.undoing.undo()
     assert scout.files("scout")["a"] == b"2\n"
     assert scout.verify().findings == ()
 
 
 @pytest.mark.parametrize("space", ["local", "remote"], indirect=True)
 def test_undo_of_a_spawn_deletes_the_agent(scout: clia.Space) -> None:
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.agents() == []
-    refused("not-undoable", scout.changes.undo)
+    refused("not-undoable", scout.undoing.undo)
 
 
 @pytest.mark.parametrize("space", ["hub"], indirect=True)
 def test_an_agent_that_other_machines_may_know_is_not_deleted(scout: clia.Space) -> None:
-    refused("agent-has-work", scout.changes.undo)
+    refused("agent-has-work", scout.undoing.undo)
     refused("agent-has-work", lambda: scout.agents.delete("scout"))
     assert scout.agents() == ["scout"]
 
@@ -1456,7 +1456,7 @@ def test_undo_reverts_a_merge(scout: clia.Space) -> None:
     scout.commit("lead", "finding", changes={"lead": b""})
     scout.commit("scout", "finding", changes={"a": b"1\n"})
     scout.merge("lead", "scout")
-    assert scout.changes.undo().what == "merged scout into lead"
+    assert scout.undoing.undo().what == "merged scout into lead"
     assert [*scout.files("lead")] == ["lead"]
 
 
@@ -1467,7 +1467,7 @@ def test_undo_of_a_landing_is_a_commit_on_the_branch_and_the_work_can_land_again
     landed = space.land("scout", "main", how=how)
     assert isinstance(landed, clia.Landed)
     git("commit", "-q", "--allow-empty", "-m", "later work of people", cwd=people)
-    undone = space.changes.undo()
+    undone = space.undoing.undo()
     subject = "Merge scout: Look around" if how == "merge" else "Looked"
     assert git("log", "-1", "--format=%H %s", "main", cwd=people) == f'{undone.commit} Revert "{subject}"\n'
     assert git("diff", before, "main", cwd=people) == ""
@@ -1477,8 +1477,8 @@ def test_undo_of_a_landing_is_a_commit_on_the_branch_and_the_work_can_land_again
     again = space.land("scout", "main", how=how)
     assert isinstance(again, clia.Landed)
     assert git("show", "main:a", cwd=people) == "2\n"
-    space.changes.undo()
-    space.changes.undo()
+    space.undoing.undo()
+    space.undoing.undo()
     assert git("show", "main:a", cwd=people) == "2\n"
     assert isinstance(space.land("scout", "main"), clia.UpToDate)
     assert space.verify().findings == ()
@@ -1490,43 +1490,43 @@ def test_undo_is_refused_if_later_work_changed_the_same_lines(space: clia.Space,
     (people / "a").write_text("other\n")
     git("commit", "-qam", "changed", cwd=people)
     head = git("rev-parse", "main", cwd=people)
-    assert refused("revert-conflict", space.changes.undo).fields["paths"] == ["a"]
+    assert refused("revert-conflict", space.undoing.undo).fields["paths"] == ["a"]
     assert git("rev-parse", "main", cwd=people) == head
 
 
 def test_undo_takes_back_archiving_and_relations(scout: clia.Space) -> None:
     scout.spawn("helper", BRIEFING)
     scout.agents.archive("scout")
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.agents() == ["helper", "scout"]
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.agents() == ["helper"]
-    scout.changes.undo()
+    scout.undoing.undo()
     scout.relations.add("scout", "advises", "helper")
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.relations("scout") == []
-    scout.changes.undo()
+    scout.undoing.undo()
     assert [edge.kind for edge in scout.relations("scout")] == ["advises"]
 
 
 def test_undo_restores_the_version_of_a_behaviour_that_was_current(scout: clia.Space) -> None:
     first = scout.behaviours.add("look", "Look at {{task}}.", "prompt")
     second = scout.behaviours.add("look", "Look closely at {{task}}.")
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.behaviours.get("look").current == first.cid
     scout.behaviours.adopt("look", second.cid)
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.behaviours.get("look").current == first.cid
     scout.behaviours.retire("look")
-    scout.changes.undo()
+    scout.undoing.undo()
     assert scout.behaviours.get("look").current == first.cid
 
 
 def test_what_people_stated_cannot_be_undone(scout: clia.Space) -> None:
     scout.ask("scout", {"question": "Which?", "choices": ["a", "b"]})
     scout.decide("scout", "a")
-    assert refused("not-undoable", scout.changes.undo).hints != ()
+    assert refused("not-undoable", scout.undoing.undo).hints != ()
     scout.types.register("review", "agent-commit")
-    assert "type" in refused("not-undoable", scout.changes.undo).message
+    assert "type" in refused("not-undoable", scout.undoing.undo).message
     scout.agents.rename("scout", "lookout")
-    assert "clia rename lookout NEW" in refused("not-undoable", scout.changes.undo).hints[0]
+    assert "clia rename lookout NEW" in refused("not-undoable", scout.undoing.undo).hints[0]

@@ -103,7 +103,7 @@ def undo(
     last = space.undoing.last_change()
     if dry_run:
         return Answer(last, lambda: _show_last(last))
-    undone = space.changes.undo(change=last.change)
+    undone = space.undoing.undo(change=last.change)
 
     def show() -> None:
         show_line("undid: ", (one_line(undone.what), "bold"), (f"  ({last.at})", "dim"))
