@@ -193,6 +193,13 @@ def _space() -> Iterator[tuple[str, Any]]:
     yield from _each("""
         - init ../crew
         - spawn scout --empty --title 'Count' --path ../crew
+        - spawn appels --empty --title 'Count the apples' --path ../crew
+        rename appels apples --path ../crew
+        - spawn pears --empty --title 'Count the pears' --path ../crew
+        undo --dry-run --path ../crew
+        undo --path ../crew
+        - spawn plums --empty --title 'Count the plums' --path ../crew
+        delete plums --path ../crew
         hub set ../meet.git --path ../crew
         hub status --path ../crew
         hub sync --path ../crew
@@ -335,7 +342,7 @@ def _trust() -> Iterator[tuple[str, Any]]:
         key allowed-signers
         policy set ../policy.json
         policy show
-        key accept rewound-ref refs/heads/agents/scout --reason 'an experiment'""")
+        key accept rewound-ref refs/heads/agents/scout -m 'an experiment'""")
     laptop = next(key["fingerprint"] for key in _run("key list")["keys"] if not key["here"])
     yield from ((words.replace(laptop, "SHA256:…"), value) for words, value in _each(f"key revoke {laptop} --reason stolen"))
 
@@ -375,7 +382,7 @@ def _hooks() -> Iterator[tuple[str, Any]]:
         hook install claude-code --dry-run
         - hook install claude-code --yes
         hook uninstall claude-code --yes
-        hook rehearse --seed 1 --start 2026-01-31T09:00:00Z --no-hooks --stop-after 4""")
+        hook rehearse --path . --seed 1 --start 2026-01-31T09:00:00Z --no-hooks --stop-after 4""")
 
 
 def _identities() -> Iterator[tuple[str, Any]]:
@@ -411,7 +418,7 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents export --slug scout --to agents-md
             agents schema
             agents init ledger --title Ledger
-            agents journal --slug scout --note 'Read the build.'
+            agents journal --slug scout -m 'Read the build.'
             agents transfer --slug scout --to ..
             agents consolidate ledger --into scout
             - init

@@ -105,6 +105,7 @@ TRAILERS = {
     "Clia-Channel": "in a decision: how the answer came: `command-line`, `forge`, `api`, `form` (of an MCP client) or `library`",
     "Clia-Statement": "in a decision: what the person signed, as canonical JSON",
     "Clia-Proof": "in a decision: the proof of the statement by a key, as canonical JSON; one for each person",
+    "Clia-Formerly": "in the first commit of a renamed agent: its former name",
     "Clia-Forked": "in a spawn by `session fork`: the forked session",
     "Clia-Own": "in an adopted commit: the original that a program made itself",
     "Clia-Adopted": "an adopted commit of the program on another branch, or on one that it merged; may be repeated",

@@ -42,8 +42,8 @@ class CreatedIdentity(NamedTuple):
 
 @command("agents init", agents_dir=AGENTS_DIR)
 def agents_init(
-    slug: str = arg(None, "new identity; `root` creates the root directives"),
-    title: str | None = opt(None, "display name"),
+    slug: str = arg("SLUG", "new identity; `root` creates the root directives"),
+    title: str | None = opt(None, "display name", "-t --title"),
     role: str | None = opt(None, "role"),
     purpose: str | None = opt(None, "purpose"),
     guardrails: list[str] = many("TEXT", "rule that it must follow (repeatable)", "--guardrail"),
@@ -64,11 +64,11 @@ def agents_init(
 def agents_journal(
     json_output: bool,
     slug: str = SLUG,
-    note: str = opt("TEXT", "what happened", required=True),
+    note: str = opt("TEXT", "what happened", "-m --message", former="--note", required=True),
     tags: list[str] = several("TAG", "tags, separated by blanks or commas"),
     signature: str = opt("auto|SIG", "signature (default: the one of the profile)", default="auto"),
     dirs_touched: list[str] = several("DIR", "directories that the work touched"),
-    idempotency_key: str | None = opt("KEY", "write only one entry per key"),
+    idempotency_key: str | None = opt("KEY", "write only one entry per key", "--key", former="--idempotency-key"),
     target: WriteLocation = TARGET,
 ) -> Answer[JournalResult]:
     """Append an entry to the journal of an identity."""
@@ -129,7 +129,7 @@ class Consolidation(NamedTuple):
 
 @command("agents consolidate")
 def agents_consolidate(
-    slug: str = arg(None, "identity to archive and remove"),
+    slug: str = arg("SLUG", "identity to archive and remove"),
     into: str = opt("SLUG", "identity that keeps the archive", required=True),
     confirmed: bool = APPLY,
     target: WriteLocation = TARGET,
@@ -154,7 +154,7 @@ class WrittenMirrors(NamedTuple):
 
 @command("agents mirrors")
 def agents_mirrors(
-    slug: str | None = opt("SLUG", "identity (default: all)", "--slug --agent-slug"),
+    slug: str | None = opt("SLUG", "identity (default: all)", "--slug", former="--agent-slug"),
     path: str = WORKING_PATH,
     merged: bool = flag("also mirror the merged documents"),
     check: bool = flag("write nothing; exit 1 if a mirror is stale or missing"),

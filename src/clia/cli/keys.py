@@ -107,7 +107,7 @@ def key_enrol(
 def key_revoke(
     space: Space,
     fingerprint: str = arg("FINGERPRINT", "fingerprint of the key, as clia key list prints it"),
-    reason: str = opt("TEXT", "why", default=""),
+    reason: str = opt("TEXT", "why", "-m --message", former="--reason", default=""),
 ) -> Answer[KeyList]:
     """Revoke a key.
 
@@ -121,7 +121,7 @@ def key_accept(
     space: Space,
     finding: str = arg("FINDING", "code of the finding, as clia verify prints it"),
     about: str = arg("OBJECT", "commit or ref that the finding is about"),
-    reason: str = opt("TEXT", "why it is acceptable", required=True),
+    reason: str = opt("TEXT", "why it is acceptable", "-m --message", former="--reason", required=True),
 ) -> Answer[KeyList]:
     """Accept a finding of verify, which then lists it as accepted, by whom and why."""
     return _answer(space.trust.accept(finding, about, reason))
@@ -148,7 +148,7 @@ def policy_show(space: Space) -> Answer[dict[str, Any]]:
 def policy_set(
     space: Space,
     file: str = arg("FILE", "policy as JSON, as clia policy show prints it; - for standard input"),
-    reason: str = opt("TEXT", "why", default=""),
+    reason: str = opt("TEXT", "why", "-m --message", former="--reason", default=""),
 ) -> Answer[dict[str, Any]]:
     """Replace the policy.
 

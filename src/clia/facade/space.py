@@ -403,7 +403,6 @@ class Space:
 
     # Core verbs that services implement
 
-    undo = alias(lambda space: space.undoing.undo)
     relate = alias(lambda space: space.relations.add)
     trace = alias(lambda space: space.traces.add)
     start = alias(lambda space: space.sessions.start)

@@ -460,10 +460,12 @@ class Landing:
 
     def _summary(self, name: str, last: AgentCommit, commits: list[AgentCommit], default: str, how: str) -> str:
         """What was done: the subject of the only squashed commit, else the title of the briefing and the subjects of all."""
-        known = {name}
+        own_names = {name}
         for commit in commits:  # the newest first
-            known |= {str(commit.formerly)} if commit.agent in known and commit.formerly is not None else set()
-        subjects = [commit.subject for commit in reversed(commits) if commit.agent in known and commit.kind not in _WITHOUT_WORK]
+            own_names |= {str(commit.formerly)} if commit.agent in own_names and commit.formerly is not None else set()
+        subjects = [
+            commit.subject for commit in reversed(commits) if commit.agent in own_names and commit.kind not in _WITHOUT_WORK
+        ]
         if len(subjects) == 1 and how == SQUASH:
             return str(subjects[0])
         briefing = self._core.typed(last.briefing) if last.briefing else None
