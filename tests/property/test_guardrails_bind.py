@@ -135,7 +135,9 @@ class Org:
     def gone(self, place: str, slug: str | None) -> set[str]:
         """What agents at a place were bound by, and what is not there any more."""
         places = [(identity, outer) for identity in {"root", slug or "root"} for outer in above(place)]
-        return {rule for identity, outer in places for rule in self.seen.get((identity, outer), set()) - self.given(outer, identity)}
+        return {
+            rule for identity, outer in places for rule in self.seen.get((identity, outer), set()) - self.given(outer, identity)
+        }
 
     def check_refused(self, spawn: Callable[[], None], gone: set[str]) -> None:
         """A spawn is refused until a person's decision names the loss."""

@@ -1,7 +1,7 @@
 """The guardrails that a space has accepted: what identities were bound by when agents were spawned.
 
-A person's plain commit can remove a guardrail from a document. Agents that are spawned afterwards are compared with what was accepted
-before: a loss stops them until a person decides on it, here or on a landing.
+A person's plain commit can remove a guardrail from a document. Agents that are spawned afterwards are compared with what was
+accepted before: a loss stops them until a person decides on it, here or on a landing.
 
 Invariant: events of one chain, whose order has no meaning, so that clones can unite theirs. A guardrail is accepted if an event
 states it and no decision on its loss has seen that event. Nothing else removes one.
@@ -244,7 +244,12 @@ class AcceptedGuardrails(NamedTuple):
             approval = approval_in(commit)
             listed = commit.meta.get("asked", {}).get("losses")
             texts = {str(loss.get("guardrail")) for loss in listed if isinstance(loss, dict)} if isinstance(listed, list) else set()
-            if approval is not None and approval.approved and {loss.text for loss in placed.losses} <= texts and self._counts(commit):
+            if (
+                approval is not None
+                and approval.approved
+                and {loss.text for loss in placed.losses} <= texts
+                and self._counts(commit)
+            ):
                 return commit
         return None
 
@@ -270,9 +275,7 @@ class AcceptedGuardrails(NamedTuple):
         return evidence.objection(decision) is None
 
 
-def _remaining(
-    stated: Iterable[tuple[Any, str, str]], gone: Sequence[tuple[Any, frozenset[str]]]
-) -> list[_Accepted]:
+def _remaining(stated: Iterable[tuple[Any, str, str]], gone: Sequence[tuple[Any, frozenset[str]]]) -> list[_Accepted]:
     """The guardrails with the events that no decision on their loss has seen."""
     accepted: list[_Accepted] = []
     for item, event, head in stated:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from clia.federation.model import Peer
     from clia.hub.model import HubStatus
     from clia.identities.checks import DoctorReport
+    from clia.identities.guardrails.changes import GuardrailLoss
     from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.health import Ailment
     from clia.space.attribution.health import LineFinding
@@ -123,7 +124,9 @@ def doctor(
         show_doctor_report(report.agents)
 
     space_broken = report.space is not None and (
-        not report.space.sound or bool(report.space.broken_checkouts) or any(item.missing for item in report.space.drifted)
+        not report.space.sound
+        or bool(report.space.broken_checkouts)
+        or any(item.missing for item in report.space.drifted)
         or bool(report.space.lost)
     )
     broken = space_broken or not hooks.sound or has_errors(report.agents.all_findings())

@@ -237,9 +237,7 @@ class Components:
         from clia.approvals.evidence import Approvers
 
         lifecycle, approvers = lambda: self.lifecycle, Approvers(self.config.approvals.people)
-        return AcceptedGuardrails(
-            self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out
-        )
+        return AcceptedGuardrails(self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out)
 
     @part
     def recorded_rules(self) -> RecordedRules:

@@ -187,7 +187,9 @@ class PushChecks:
         losses = [loss for loss in change.losses if not _is_ignored(policy, loss.kind, loss.places[0].directory)]
         if not losses:
             return "", None
-        decision, reason = evidence.decided_change(change.digest, step.work or self._newest_work(evidence, change.digest, step.tree))
+        decision, reason = evidence.decided_change(
+            change.digest, step.work or self._newest_work(evidence, change.digest, step.tree)
+        )
         if decision is None and all(loss.kind == SUBMODULE for loss in losses):
             missing, reason = evidence.undecided([module.path for module in change.submodules], step.tree)
             if not missing:
@@ -209,9 +211,12 @@ class PushChecks:
 
     def _signatures(self) -> RecordedSignatures:
         """The signatures, by the keys that the server has after the push. Pushed keys continue those that it had."""
-        from clia.approvals.signatures import RecordedSignatures, chain_of  # few branches require signatures
+        from clia.approvals.signatures import RecordedSignatures  # few branches require signatures
+        from clia.trust.key_chain import chain_of
+        from clia.trust.raw_commits import raw_commit
 
-        return RecordedSignatures(self._repository.raw, chain_of(self._repository.raw, self._pushed(names.KEYS)))
+        raw = self._repository.raw
+        return RecordedSignatures(raw, chain_of(lambda cid: raw_commit(cid, raw(cid)), self._pushed(names.KEYS)))
 
     def _required(self, ref: str, evidence: Evidence, requirement: Requirement, paths: list[str], tree: str) -> Iterator[Refusal]:
         if not paths:

@@ -139,7 +139,9 @@ def check_unmatchable(subject: LintSubject) -> Iterator[Diagnostic]:
             for rule in rules_of_guardrail(item, layer.path, f"/guardrails/{number}"):
                 why = never_matches(rule)
                 if why is not None:
-                    yield diagnostic("unmatchable-rule", layer.path, f"{layer.path}: {rule.pointer} never matches: {why}", rule.pointer)
+                    yield diagnostic(
+                        "unmatchable-rule", layer.path, f"{layer.path}: {rule.pointer} never matches: {why}", rule.pointer
+                    )
 
 
 def check_removed(subject: LintSubject) -> Iterator[Diagnostic]:
