@@ -154,6 +154,7 @@ def _space() -> Iterator[tuple[str, Any]]:
         merge lead reviewer
         resolve lead reviewer --file stock.txt=../both.txt
         land lead --onto main --squash
+        agents accept-loss --message 'The team agreed.'
         publish scout""")
     _git("clone", "--quiet", "../hub.git", "../bea")
     yield from _each("""
@@ -395,7 +396,6 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents agency --slug scout
             agents explain /role --slug scout
             agents rules --slug scout
-            agents accept-loss --message 'The team agreed.'
             agents explain-rule --slug scout --on tool --tool Bash --command 'deploy payments'
             agents list
             agents search scout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from clia.cli.command import AGENTS_DIR, LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
@@ -100,7 +101,7 @@ def _decided(waives: str, note: str, slug: str, target: WriteLocation) -> dict[s
     from clia.identities.writing import journal_directory
     from clia.values.canonical import text_digest
 
-    text = guardrail_text(target.path, waives, [agent.slug for agent in roster(target.path).agents])
+    text = guardrail_text(os.fspath(target.path), waives, [agent.slug for agent in roster(target.path).agents])
     decision = decide_waiver(journal_directory(slug, target), text, note)
     return {DECIDED: decision, WAIVES: [{"guardrail": text_digest(text)}]}
 

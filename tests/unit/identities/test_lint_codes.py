@@ -195,7 +195,7 @@ def waiver(*, by: str, approved: bool = True, guardrail: str = RULE) -> Build:
 
     def build(tree: Tree) -> None:
         repo(tree)
-        entry = {"kind": "decision", "summary": "waived", "contributions": [{"by": by}]}
+        entry: dict[str, Any] = {"kind": "decision", "summary": "waived", "contributions": [{"by": by}]}
         entry["extensions"] = about(tree.root / "w", RULE)
         tree.agent("w", guardrails=[RULE])
         tree.agent("w", "boss", profileType="operator")
