@@ -147,7 +147,7 @@ class PushChecks:
                 start = step.tree
                 is_fresh = step.decision is not None and decision is not None and decision.cid == step.decision
                 open_decision = decision if is_fresh else None if step.work is not None else open_decision
-        if not reason and open_decision is not None:
+        if not reason and open_decision is not None and guardrail_change(self._repository, *trees).losses:
             reason = self._edited_after(open_decision, evidence, new)
         if reason:
             yield Refusal(ref, GUARDRAIL, reason, _approve(ref, evidence.commits))
@@ -174,8 +174,9 @@ class PushChecks:
         by_id = {commit.cid: commit for commit in evidence.commits}
         at = by_id.get(new)
         while at is not None and at.cid != decision.cid:
-            is_work = at.agent == decision.agent and at.landed is None and len(at.parents) == 1
-            if is_work and not only_journals_differ(self._repository, self._repository.commit(at.parents[0]).tree, at.tree):
+            if at.agent == decision.agent and at.landed is None:
+                if only_journals_differ(self._repository, decision.tree, at.tree):
+                    return ""
                 return f"decision {decision.cid[:12]} on lost guardrails was made before the last edit"
             at = by_id.get(at.parents[0]) if at.parents else None
         return ""
