@@ -156,6 +156,7 @@ def _space() -> Iterator[tuple[str, Any]]:
         changes --onto main
         changes lead --onto main
         land lead --onto main --squash
+        agents accept-loss --message 'The team agreed.'
         publish scout""")
     _git("clone", "--quiet", "../hub.git", "../bea")
     yield from _each("""
@@ -407,7 +408,6 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents agency --slug scout
             agents explain /role --slug scout
             agents rules --slug scout
-            agents accept-loss --message 'The team agreed.'
             agents explain-rule --slug scout --on tool --tool Bash --command 'deploy payments'
             agents list
             agents search scout

@@ -41,6 +41,7 @@ REFS = {
     "RECORDS": ("<name>", "the agent's record: `briefing.json` and, if it has an identity, `profile.json`"),
     "ARCHIVE": ("<name>", "the head of an archived agent"),
     "EVENTS": ("<name>", "a chain of events: landings, refused merges, stated and retracted relations, ends of sessions"),
+    "GUARDRAILS": ("", "a chain of events: guardrails that agents were spawned with, and people's decisions on their loss"),
     "TYPES": ("", "a chain of events: types registered here"),
     "OBJECTS": ("", "a tree of typed objects, as `<2 hex>/<38 hex>.json`"),
     "TRACES": ("<name>", "notes: commit to console trace"),

@@ -402,6 +402,8 @@ def _checked_guardrails(components: Components, name: str, new: NewProfile, *, c
     accepted, profile = components.accepted_guardrails, new.profile or {}
     slug = profile.get("slug")
     guardrails = guardrails_of(profile.get("document"))
+    if not captured and "incomplete" in profile:
+        return new  # a person accepted that documents cannot be read
     if not captured:
         accepted.check(name, slug, new.place, guardrails)
         return new

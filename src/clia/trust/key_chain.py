@@ -12,6 +12,7 @@ this ends the chain: what follows it counts for nothing.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, InvalidInput
@@ -283,6 +284,20 @@ def read_key_chain(read: Callable[[str], RawCommit], tip: str | None, space: str
     for commit in reversed(commits):
         chain.append(commit)
     return chain
+
+
+def chain_of(read: Callable[[str], RawCommit], tip: str | None) -> KeyChain:
+    """The chain of keys that ends at a commit, of the space that its oldest entry names."""
+    space, cid, left = "", tip, CHAIN_MAX
+    while cid is not None and left:
+        commit = read(cid)
+        text = commit.trailer(ENTRY)
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text) if text is not None else None
+            named = value.get("space") if isinstance(value, dict) else None
+            space = named if isinstance(named, str) else space
+        cid, left = (commit.parents[0] if commit.parents else None), left - 1
+    return read_key_chain(read, tip, space)
 
 
 def is_person(owner: str, person: str) -> bool:
