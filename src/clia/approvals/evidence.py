@@ -19,7 +19,7 @@ from clia.values.types import DECISION, GUARDRAIL_CHANGE, QUESTION, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from clia.git.records import TreeEntry
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 TEST = "test"
 _YES = ("approve", "approved", "accept", "accepted", "yes", "ok")
-_FOLDER = 0o040000
 
 
 APPROVE, REJECT = "approve", "reject"
@@ -77,13 +76,6 @@ def answer_of(commit: AgentCommit) -> Any:
     """The answer that a decision records."""
     wrapped = json_object(f'{{"value":{commit.value}}}') if commit.value else None
     return None if wrapped is None else wrapped.get("value")
-
-
-class TreeListing(Protocol):
-    """Reads trees."""
-
-    def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
-        """The entries of a tree."""
 
 
 class RecordedHistory(Protocol):
@@ -218,25 +210,6 @@ class Evidence(NamedTuple):
 
     def _same(self, one: str, other: str, path: str) -> bool:
         return self.repository.entry(one, path) == self.repository.entry(other, path)
-
-
-def changed_paths(source: TreeListing, before: str | None, after: str) -> list[str]:
-    """The paths that differ between two trees, sorted. A renamed file is two paths."""
-    paths: list[str] = []
-    waiting: list[tuple[str, str | None, str | None]] = [("", before, after)]
-    while waiting:
-        prefix, *trees = waiting.pop()
-        sides = [{} if tree is None else dict(source.listing(tree)) for tree in trees]
-        for name in sides[0].keys() | sides[1].keys():
-            entries = [side.get(name) for side in sides]
-            if entries[0] == entries[1]:
-                continue
-            folders = [entry.cid if entry is not None and entry.mode == _FOLDER else None for entry in entries]
-            if any(folders):
-                waiting.append((f"{prefix}{name}/", folders[0], folders[1]))
-            if any(entry is not None and entry.mode != _FOLDER for entry in entries):
-                paths.append(prefix + name)
-    return sorted(paths)
 
 
 def is_yes(commit: AgentCommit) -> bool:

@@ -19,11 +19,11 @@ from clia.approvals.evidence import (
     REJECT,
     Approval,
     approval_in,
-    changed_paths,
     is_recorded,
 )
 from clia.errors import CliaError, NotAllowed
 from clia.git.records import FILE
+from clia.git.tree_changes import changed_paths
 from clia.identities.guardrails.changes import guardrail_change
 from clia.identities.journal_union import is_journal
 from clia.sessions.flows import ASK

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.traces import Chunks
     from clia.store.interface import Locks, Queue, Store
-    from clia.trust.enrolling import Prover
+    from clia.trust.proving import Prover
     from clia.values.clock import Clock
 
 _SHELVES_LOCK = Lock()

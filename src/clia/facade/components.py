@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from clia.space.verification import Checks
     from clia.store.interface import Queue
     from clia.trust.enrolling import TrustKeys
+    from clia.trust.statements import RecordedAct
 
     Contents = tuple[Mapping[str, Content] | None, Mapping[str, Content | None] | None]
 
@@ -188,7 +189,12 @@ class Components:
         chosen = self.git.setting(LAND)
         default = "" if chosen is None else landing_form(chosen)
         trees, guard = self.tree_merging, self.approvals
-        return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
+        checked_out = self.git.refs.checked_out
+        return Landing(self.core, self.envelope, self.attributions, trees, guard, default, checked_out, self.state_act)
+
+    def state_act(self, act: RecordedAct) -> list[tuple[str, str]]:
+        """The trailers with a person's statement of an act; builds the keys only if needed."""
+        return self.trust_keys.prover.act(act)
 
     reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
@@ -352,7 +358,7 @@ class Components:
         "clia.space.attribution.health:AttributionHealth", "core attributions line_diffs"
     )
     relinking: part[Relinking] = built("clia.space.relinking:Relinking", "core envelope traces porcelain attributions")
-    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain archiving")
+    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain archiving state_act")
 
     @part
     def captures(self) -> Captures:
@@ -404,8 +410,8 @@ class Components:
         from clia.sessions.decisions import Decisions
         from clia.sessions.service import answer_checker
 
-        prove = lambda *act: self.trust_keys.trailers(*act)  # noqa: E731, PLW0108  # built only if needed
-        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config), prove)
+        prover = lambda: self.trust_keys.prover  # noqa: E731  # built only if needed
+        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config), prover)
 
     reopening: part[Reopening] = built("clia.sessions.reopening:Reopening", "core envelope lifecycle")
     agreement: part[Agreement] = built("clia.sessions.agreement:Agreement", "core checkpoints")
@@ -426,7 +432,7 @@ class Components:
 
     # Behaviours
 
-    chains: part[BehaviourChains] = built("clia.space.behaviour_chains:BehaviourChains", "core envelope")
+    chains: part[BehaviourChains] = built("clia.space.behaviour_chains:BehaviourChains", "core envelope state_act")
     library: part[BehaviourLibrary] = built("clia.behaviours.library:BehaviourLibrary", "core chains flows")
     observations: part[ObservationIndex] = built("clia.behaviours.index:ObservationIndex", "core")
 
@@ -438,9 +444,7 @@ class Components:
 
     keys: part[SpaceKeys] = built("clia.federation.keys:SpaceKeys", "core envelope resources.ring resources.verifier")
     peers: part[Peers] = built("clia.federation.peers:Peers", "core envelope resources.verifier")
-    capabilities: part[Capabilities] = built(
-        "clia.federation.capabilities:Capabilities", "core envelope registry peers resources.nonce"
-    )
+    capabilities: part[Capabilities] = built("clia.federation.capabilities:Capabilities", "core envelope registry peers state_act")
     announcing: part[Announcer] = built("clia.federation.announcing:Announcer", "core envelope registry keys resources")
     peer_tokens: part[PeerTokens] = built("clia.federation.announcing:PeerTokens", "core peers keys announcing resources")
 

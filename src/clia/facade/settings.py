@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clia.trust.enrolling import Prover
+    from clia.trust.proving import Prover
     from clia.values.clock import Clock
 
 

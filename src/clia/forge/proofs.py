@@ -19,6 +19,7 @@ from clia.errors import BadSignature, CliaError, Conflict, InvalidInput, StaleRe
 from clia.forge.problems import PROBLEM, problem, status_of
 from clia.trust.key_chain import is_person
 from clia.trust.passkeys import PasskeyPlace
+from clia.trust.policy import decided_act
 from clia.trust.statements import (
     ATTESTED,
     DECIDE,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from clia.forge.pages.common import Visit
     from clia.sessions.model import Decision, Request
     from clia.space.model import AgentCommit
+    from clia.trust.policy import PolicyAct
+    from clia.trust.service import WaitingAct
     from clia.trust.statements import PersonalStatement, StatementProof
     from clia.users.passkeys import StoredPasskey
 
@@ -103,16 +106,28 @@ class Signing:
 
     def warning(self, request: Request) -> str | None:
         """What the user is told before an answer that is weaker than the policy asks."""
-        kind = request.kind
-        needed = self._visit.space.trust.needed(DECIDE, request.agent, kind)
+        needed = self._visit.space.trust.needed(self._act(request))
+        asks = f"The policy asks for a proof by {needed.strength}"
         if not is_weaker(ATTESTED, needed.strength) and needed.threshold <= 1:
             return None
-        if needed.threshold > 1:
-            return f"The policy asks for {needed.threshold} people; one answer alone is refused."
-        asks = f"The policy asks for a proof by {needed.strength}"
+        if needed.threshold > 1 and self.can_sign(request):
+            return f"The policy asks for {needed.threshold} people: your answer waits until as many have given the same."
         if self.can_sign(request):
             return f"{asks}: an answer without your passkey is refused."
         return f"{asks}, and you have no enrolled passkey here: your answer is refused. Click your name to add one."
+
+    def _act(self, request: Request) -> PolicyAct:
+        """The act as rules match it, before the answer is known."""
+        meta = {"asked": self._visit.space.local.redacted({"payload": request.payload})["payload"], "kind": request.kind}
+        return decided_act(request.agent, meta, None)
+
+    def waiting(self, request: Request) -> list[WaitingAct]:
+        """What others have answered to a question that needs several people."""
+        return [act for act in self._all_waiting if act.verb == DECIDE and (act.about, act.request) == (request.agent, request.id)]
+
+    @cached_property
+    def _all_waiting(self) -> list[WaitingAct]:
+        return self._visit.space.trust.waiting()
 
     def can_sign(self, request: Request) -> bool:
         return bool(self.keys) and bool(self.question(request))
@@ -143,9 +158,7 @@ def signed_decision(visit: Visit, request: Request) -> Decision:
     if (statement.about, statement.request) != (request.agent, request.id):
         message, fields = "the signed answer is for another question", {"request": statement.request}
         raise Conflict(message, code="other-statement", hints=["answer the question again"], fields=fields)
-    if statement.person != visit.user.by:
-        raise BadSignature("the signed answer is by another person", code="wrong-person", fields={"person": statement.person})
-    proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement)
+    proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement, by=visit.user.by)
     return visit.space.sessions.decide_signed(statement, [proof], by=visit.user.by)
 
 

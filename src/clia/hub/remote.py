@@ -71,7 +71,10 @@ _LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", r
 _LOCK_FILE = re.compile(r"'([^']+\.lock)'")
 # Not all of refs/clia: refs about peers are private, and published heads have their own rule.
 _ALL_KINDS = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS)
-_SHARED_CHAINS = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS, names.ATTRIBUTION)
+_SHARED_CHAINS = (
+    *(names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.STATEMENTS),
+    *(names.BEHAVIOURS, names.ATTRIBUTION),
+)
 
 
 class RemoteHubOptions(NamedTuple):

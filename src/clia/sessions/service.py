@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from clia.engine.records import FlowAnswer
@@ -270,7 +271,7 @@ class SessionService:
         self._log_decision(decision)
         branch = self._components.config.approvals.land
         if branch is not None:
-            land = self._components.landing.land
+            land = partial(self._components.landing.land, by_agent=True)
             self._components.approvals.land(decision, branch, land)
             self._components.recorded_rules.land(decision, branch, land)
         return decision

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
 from clia.errors import CliaError, Conflict, InvalidInput, NotFound, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
+from clia.git.tree_changes import changed_paths
 from clia.space.commits import CommitCall, stale
 from clia.space.core import UnapprovedChange
 from clia.space.envelope import Intent, RefMove
@@ -32,6 +33,7 @@ from clia.space.model import (
     agent_commit,
 )
 from clia.space.model import DECISION as DECISION_TRAILER
+from clia.trust.statements import LAND, RecordedAct
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import Briefing
@@ -270,7 +272,7 @@ LandingEvent = Annotated[dict[str, Any], LandingFields]
 
 
 class Landing:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # its parts, and how the operator configured it
         self,
         core: Core,
         envelope: Envelope,
@@ -279,8 +281,12 @@ class Landing:
         guard: LandingGuard,
         default: str = "",
         checked_out: Callable[[], str | None] = lambda: None,
+        state: Callable[[RecordedAct], list[tuple[str, str]]] = lambda _: [],
     ) -> None:
-        """``default``: how work lands unless the caller says it; ``checked_out``: the branch that HEAD names."""
+        """``default``: how work lands unless the caller says it; ``checked_out``: the branch that HEAD names; ``state``: returns
+        the trailers with a person's statement of an act.
+        """
+        self._state = state
         self._core = core
         self._envelope = envelope
         self._attributions = attributions
@@ -290,15 +296,18 @@ class Landing:
         self._checked_out = checked_out
 
     def land(
-        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = ""
+        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = "", by_agent: bool = False
     ) -> Landed | UpToDate | Conflicts:
-        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured."""
+        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured.
+
+        ``by_agent``: an agent lands it, or clia on its own: no person states it.
+        """
         text = self._core.clean.text(message, "message")
         chosen = landing_form(self._default if how is None else how)
         names.check_name(name)
         branch = self.default_branch() if onto is None else onto
         try:
-            landed = self._land(name, branch, text, chosen)
+            landed = self._land(name, branch, text, chosen, by_agent=by_agent)
         except UnapprovedChange as unapproved:
             raise unapproved.refusal() from None
         if isinstance(landed, Landed):
@@ -317,7 +326,7 @@ class Landing:
         hints = ["name the branch that receives the work: --onto BRANCH"]
         raise InvalidInput(f"no branch to land on: {state}, and there is no branch main", code="no-default-branch", hints=hints)
 
-    def _land(self, name: str, onto: str, text: str, chosen: str) -> Landed | UpToDate | Conflicts:
+    def _land(self, name: str, onto: str, text: str, chosen: str, *, by_agent: bool) -> Landed | UpToDate | Conflicts:
         core = self._core
         ref = names.branch(onto)
         if ref.startswith(names.HEADS):
@@ -341,8 +350,12 @@ class Landing:
                 hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
                 text_error = "a fast-forward creates no commit, so the message would be lost"
                 raise InvalidInput(text_error, code="message-unused", hints=hints, fields={"field": "message"})
+            body: dict[str, Any] = {"event": "landed", "onto": ref, "head": head, "base": tip, "how": how}
+            body |= {"approved": approved} if approved is not None else {}
+            paths = tuple(changed_paths(core.objects, core.objects.commit(tip).tree if tip else None, tree))
+            proofs = self._state(RecordedAct(LAND, name, body, head, tree, paths=paths, by_agent=by_agent))
             new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, how)
-            warnings = self._move(name, ref, (tip, new, head), how, approved)
+            warnings = self._move(name, body | {"cid": new}, proofs)
         return Landed(new, how, tuple(warnings))
 
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
@@ -396,18 +409,16 @@ class Landing:
         listed += [f"- and {len(subjects) - _LISTED_MAX} more"] if len(subjects) > _LISTED_MAX else []
         return "\n".join([title, *(["", *listed] if listed else [])])
 
-    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str, approved: str | None) -> list[str]:
+    def _move(self, name: str, body: Mapping[str, Any], proofs: list[tuple[str, str]]) -> list[str]:
         core = self._core
-        tip, new, head = ids
+        ref, tip, new = body["onto"], body["base"], body["cid"]
         busy = core.refs.busy(ref)
         if busy is not None:
             raise Conflict(f"{ref} cannot be moved now: {busy}", code="branch-busy", fields={"ref": ref, "reason": busy})
         follow = self._envelope.followers(ref, tip or core.empty_tree(), new)
-        body = {"event": "landed", "onto": ref, "cid": new, "head": head, "base": tip, "how": how}
-        body |= {"approved": approved} if approved is not None else {}
         chain = names.events(name)
         last = core.refs.get(chain)
-        event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}")
+        event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}", proofs)
         after = (RefMove(chain, last, event),)
         return self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
 

@@ -360,12 +360,12 @@ class TraceService:
 
     @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")
     @for_people("ask a person: clia ask AGENT QUESTION")
-    def purge(self, agent: Agent, text: str) -> Purged:
+    def purge(self, agent: Agent, text: str, *, by: str | None = None) -> Purged:
         """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
         components = self._components
         components.purging.check(agent, text)
+        purged = components.purging.purge(agent, text, by)  # first: it is refused without the proof that the policy asks for
         remaining = components.captures.purge(agent, text, components.git.handle.common_dir)
-        purged = components.purging.purge(agent, text)
         return purged._replace(remaining=(*remaining, *purged.remaining))
 
     @verb("POST", "/relink", ADMIN, "upkeep")

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, NoSuchObject
+from clia.git.tree_changes import changed_paths
 from clia.trust.acts import ActChecks
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
@@ -30,6 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from clia.git.records import TreeEntry
     from clia.git.repository import Git
     from clia.trust.key_chain import Acceptance, KeyChain
     from clia.trust.raw_commits import RawCommit
@@ -76,6 +78,7 @@ class TrustReport(NamedTuple):
     signers: tuple[SignerCount, ...]  # who signed them
     unsigned: Count  # commits from before the space was signed
     strengths: dict[str, Count]  # decisions, by the strength of their proofs
+    acts: dict[str, Count]  # other acts of people, such as adoptions, by the strength of their proofs
     moves: Count  # logged moves of refs
     findings: tuple[TrustFinding, ...]  # problems
     accepted: tuple[AcceptedFinding, ...]  # problems that people accepted
@@ -127,6 +130,17 @@ class TrustChecks:
         """The content of a blob."""
         return self._git.objects.blob(cid)
 
+    def entries(self, tree: str) -> dict[str, TreeEntry]:
+        """Every file of a tree."""
+        return self._git.objects.entries(tree)
+
+    def changed_paths(self, before: str | None, after: str) -> tuple[str, ...] | None:
+        """The paths that differ between two trees; None if a tree is missing."""
+        try:
+            return tuple(changed_paths(self._git.objects, before, after))
+        except CliaError:
+            return None
+
     def notes(self, ref: str) -> dict[str, str]:
         """The blob that is bound to each commit."""
         try:
@@ -143,6 +157,7 @@ class TrustChecks:
             logs.check()
         acts = ActChecks(self, chain, logs, strict=strict)
         checked = self._all_commits(chain, logs, acts)
+        acts.check_chains()
         if chain.root is None and any(names.LOGS in ref for ref in self.refs):
             self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
         elif chain.root is None and any(commit.signature for commit in self._commits.values() if commit):
@@ -156,9 +171,9 @@ class TrustChecks:
         state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
         signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items()))
         fingerprint = chain.root.fingerprint if chain.root else None
-        numbers = dict(sorted(acts.strengths.items()))
+        numbers = [dict(sorted(counter.items())) for counter in (acts.strengths, acts.acts)]
         return TrustReport(
-            *(space, state, fingerprint, checked, signers, self.unsigned, numbers, logs.moves),
+            *(space, state, fingerprint, checked, signers, self.unsigned, numbers[0], numbers[1], logs.moves),
             *(findings, accepted, tuple(self.ignored)),
         )
 
