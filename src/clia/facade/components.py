@@ -7,13 +7,14 @@ only. Threads may share a space: each component is built once.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
+from clia.errors import CliaError
 from clia.facade.backends import federation_resources, session_backend
 from clia.space.core import UnapprovedChange
 from clia.space.envelope import Envelope
@@ -143,8 +144,16 @@ class Components:
         with self.building:
             if "replay" in self.__dict__:
                 self.replay.close()
+            self._end_agent_keys()
         self._state.close()
         self.core.store.close()
+
+    def _end_agent_keys(self) -> None:
+        """End the agents' keys that this process certified."""
+        keys = self.options.agent_keys.end() if self.options.agent_keys is not None else []
+        if keys:
+            with suppress(CliaError):  # they expire by themselves
+                self.trust_keys.end_agent_keys(keys)
 
     @property
     def porcelain(self) -> GitPorcelain:

@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from clia.trust.agent_keys import AgentKeys
     from clia.trust.proving import Prover
     from clia.values.clock import Clock
 
@@ -37,6 +38,7 @@ class Settings(NamedTuple):
     notify: Callable[[str], None] | None = None  # called with a sentence if a verb waits for seconds, or is recorded but incomplete
     config: str | None = None  # the operator's file; default: clia/config.toml in the git directory
     prove: Prover | None = None  # proves statements of people with their own keys; default: the machine vouches
+    agent_keys: AgentKeys | None = None  # keys that sign agents' own commits; default: the one of the run, else none
     agent: str | None = None  # the agent that acts: it may record and ask, not decide; default: CLIA_AGENT. Empty: a person
 
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 
 from clia.errors import Denied, NotFound, StaleRef
 from clia.git.records import FILE, TreeEntry
+from clia.trust.agent_keys import (
+    DIRECTORY,
+    KEY_ENDED,
+    AgentKeys,
+    certify,
+    read_agent_key,
+    remove_agent_key,
+    sign_as_agents,
+    write_agent_key,
+)
+from clia.trust.event_chains import append_event
 from clia.trust.key_chain import (
     ATTEST,
     MACHINE_KEY,
@@ -27,7 +39,7 @@ from clia.trust.ssh_format import read_public_key
 from clia.trust.ssh_signatures import signer_of
 from clia.trust.statements import REVOKE, ROTATE, EnrolledKey, PersonalStatement, trailers_of
 from clia.values.commit_messages import compose
-from clia.values.refs import HEADS, KEYS, NOTES, is_shared
+from clia.values.refs import HEADS, KEYS, NOTES, events, is_shared
 from clia.values.refs import log as log_ref
 from clia.verbs import channel
 
@@ -41,6 +53,7 @@ if TYPE_CHECKING:
     from clia.git.repository import Git
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.trust.agent_keys import AgentKey
     from clia.trust.machine_keys import MachineKey
     from clia.trust.proving import Prover
     from clia.trust.ssh_format import PublicKey
@@ -234,6 +247,35 @@ class TrustKeys:
             self._add({"space": core.space_id, **body, "log": log}, core.person.name)
             self.machine.take_next()  # the move of the chain is logged with the new key
         return self.chain()
+
+    # Keys of agents' sessions
+
+    def start_agent_key(self, agent: str) -> str | None:
+        """Certify a key for a run of an agent; returns its file, None if the commits of this space are not signed."""
+        if self.chain().root is None:
+            return None
+        key, seed = certify(self.machine, self._core.space_id, agent, self._core.now())
+        if key is None:
+            return None
+        path = write_agent_key(os.path.join(self.machine.directory, DIRECTORY), key, seed)
+        sign_as_agents(self._git, self.machine, AgentKeys(path))
+        return path
+
+    def end_agent_key(self, path: str) -> None:
+        """End the key of a run: remove its file, and record that it does not count any more."""
+        key = read_agent_key(path)
+        self._git.objects.sign = self.machine.sign
+        remove_agent_key(path)
+        if key is not None:
+            self.end_agent_keys([key])
+
+    def end_agent_keys(self, keys: Sequence[AgentKey]) -> None:
+        """Record that keys do not count any more."""
+        core = self._core
+        for key in keys:
+            body = {"event": KEY_ENDED, "key": key.signer.public.fingerprint}
+            with self._envelope.at_work(key.agent):
+                append_event(core, events(key.agent), core.person_stamp(), body, f"the key of a session of {key.agent} ended")
 
     def allowed_signers(self) -> str:
         """A file for ``gpg.ssh.allowedSignersFile``: who may sign commits of this space."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 ENTRY = "Clia-Keys"
 """The trailer of an entry of the chain of keys."""
+AGENT_KEY = "CLIA_AGENT_KEY"
+"""Names the file of an agent's key to the programs of a run."""
 KEY_FILE = "machine"
 KEY_SETTING, COMMAND_SETTING = "clia.signingKey", "clia.signingCommand"
 _KEY_FILE_MAX = 16 * 1024
@@ -55,6 +57,7 @@ class MachineKey:
         signs: Callable[[], bool],
         run: Callable[[str, bytes], str] | None = None,
     ) -> None:
+        self.directory = directory
         self._own_path = os.path.join(directory, KEY_FILE)
         self._setting = setting
         self._signs = signs
@@ -73,6 +76,10 @@ class MachineKey:
             return self._run(command, data).strip() if self._signs() else None
         signer = self._signer()
         return None if signer is None else signer.sign(data, GIT)
+
+    def signer(self) -> SshSigner | None:
+        """The key itself; None in a space that does not sign, and if a command has the key."""
+        return None if self._setting(COMMAND_SETTING) is not None or not self._signs() else self._signer()
 
     def exists(self) -> bool:
         return self._setting(COMMAND_SETTING) is not None or os.path.exists(self.path)

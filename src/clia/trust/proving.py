@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from clia.errors import AwaitsOthers, BadSignature, CliaError, Conflict, Denied, StaleRef
+from clia.trust.event_chains import EVENT, append_event
 from clia.trust.key_chain import Proved, is_person
 from clia.trust.policy import PolicyAct
 from clia.trust.statements import (
@@ -35,7 +36,7 @@ from clia.trust.statements import (
     trailers_of,
 )
 from clia.values.canonical import canonical_bytes
-from clia.values.commit_messages import compose, parse
+from clia.values.commit_messages import parse
 from clia.values.refs import BEHAVIOURS, CAPABILITIES, EVENTS, HEADS, KEYS, STATEMENTS, STATEMENTS_LOCK
 from clia.verbs import channel
 
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
     Prover = Callable[[PersonalStatement, Sequence[EnrolledKey]], Sequence[StatementProof]]
 
-EVENT = "Clia-Event"
 STATEMENT_SECONDS, WAITING_SECONDS = 15 * 60, 14 * 86400
 """How long a statement can be recorded after it was made: by one person, and while it waits for others."""
 _READ_MAX = 1000
@@ -215,17 +215,8 @@ class StatementProver:
         core, by = self._core, self._core.person_stamp()
         listed = [json.loads(proof.text()) for proof in proofs]
         body = {"event": "statement", "statement": statement.as_json(), "proofs": listed, "threshold": threshold}
-        message = compose(f"statement: {statement.verb} {statement.about}", [(EVENT, canonical_bytes(body).decode())], "statement")
         with core.locks.hold(STATEMENTS_LOCK):
-            while True:
-                tip = core.refs.get(STATEMENTS)
-                commit = core.objects.write_commit(core.empty_tree(), [tip] if tip else [], by, by, message)
-                core.reached("statement-written")
-                try:
-                    core.refs.move(STATEMENTS, tip, commit, "clia: statement")
-                except StaleRef:
-                    continue  # plain git moved it
-                return
+            append_event(core, STATEMENTS, by, body, f"statement: {statement.verb} {statement.about}")
 
 
 _NOBODY = Proved((), ATTESTED)

@@ -13,6 +13,7 @@ from clia.trust.policy import OWNER, check_roles, read_policy
 from clia.trust.ssh_format import read_public_key
 from clia.trust.statements import ACCEPT, DECIDE, ENROL, LAND, PASSKEY_KEY, POLICY, SSH_KEY, EnrolledKey
 from clia.values.commit_messages import check_text
+from clia.values.refs import check_name
 from clia.verbs import ADMIN, VIEWER, Count, for_people, verb
 
 TYPE_CHECKING = False
@@ -203,6 +204,16 @@ class TrustService:
         onto = statement.value.get("onto") if isinstance(statement.value, dict) else None
         landing = self._components.landing
         return statement.verb == LAND and isinstance(onto, str) and landing.has_landed(statement.about, onto)
+
+    # Keys of agents' sessions
+
+    def start_agent_key(self, agent: str) -> str | None:
+        """Certify a key for a run of an agent, in a file for its programs; None if there is none. Sign its commits with it."""
+        return self._components.trust_keys.start_agent_key(check_name(agent))
+
+    def end_agent_key(self, path: str) -> None:
+        """End the key of a run: nothing that is signed with it from now on counts."""
+        self._components.trust_keys.end_agent_key(path)
 
     # For forms, where people prove with passkeys
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from clia.errors import BadSignature, CliaError, NoSuchObject
 from clia.git.tree_changes import changed_paths
 from clia.trust.acts import ActChecks
+from clia.trust.agent_key_checks import AgentKeyChecks
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
@@ -107,6 +108,7 @@ class TrustChecks:
         self.ignored: list[str] = []
         self.signers: Counter[tuple[str, str]] = Counter()
         self.unsigned = 0
+        self._agent_keys = AgentKeyChecks(self)
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(TrustFinding(code, message, ref, cid))
@@ -320,13 +322,7 @@ class TrustChecks:
             self.found("unlogged-commit", f"{commit.cid} is in no log of the machine that signed it", cid=commit.cid)
         owner = enrolment.key.owner
         if certificate is not None:
-            agent = commit.trailer("Clia-Agent")
-            if certificate.principals != (agent,):
-                who = ", ".join(certificate.principals) or "nobody"
-                raise BadSignature(f"it is of agent {agent!r}, but signed with the key of {who}", code="wrong-agent-key")
-            if not certificate.is_valid_at(commit.at) or (entry is not None and not certificate.is_valid_at(entry.at)):
-                raise BadSignature(f"the key of agent {agent!r} was not valid at that time", code="expired-agent-key")
-            owner = str(agent)
+            owner = self._agent_keys.check(commit, signature, chain, entry, logs)
         self.signers[signature.key.fingerprint, owner] += 1
         return chain.position if entry is None else logs.position_of(entry)
 

@@ -281,7 +281,7 @@ def test_a_rule_asks_for_two_people_by_agent_kind_risk_or_path(root: Path, rule:
         assert codes(space) == set()
 
 
-@pytest.mark.parametrize("step", ["statement-written", "moves-logged"])
+@pytest.mark.parametrize("step", ["event-written", "moves-logged"])
 def test_a_process_that_dies_while_it_keeps_a_statement_loses_at_most_that(two: Path, step: str) -> None:
     with opened_by(two, ADA) as space:
         ask(space)
