@@ -51,9 +51,7 @@ class Capabilities:
         self._registry = registry
         self._peers = peers
 
-    def grant(
-        self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None, by: str | None = None
-    ) -> Grant:
+    def grant(self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None) -> Grant:
         """Grant something; an equal valid grant is reused."""
         core = self._core
         space = self._peers.get(peer).space
@@ -74,32 +72,30 @@ class Capabilities:
             nonce = digest([core.refs.get(names.CAPABILITIES), space, terms])[:32]
             body = {"type": "capability", "peer": space, **terms, "nonce": nonce}
             cid = core.objects.write_blob(as_bytes(body))
-            self._append({"event": "grant", "capability": body}, f"grant: {peer} {type_} {trigger}", space, by)
+            self._append({"event": "grant", "capability": body}, f"grant: {peer} {type_} {trigger}", space)
             return next(grant for grant in self.all() if grant.cid == cid)  # while the lock prevents a revocation
 
-    def revoke(
-        self, peer: str, type_: str | None = None, trigger: str | None = None, cid: str | None = None, by: str | None = None
-    ) -> list[Grant]:
+    def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, cid: str | None = None) -> list[Grant]:
         """Revoke a peer's grants, filtered by type, trigger and id."""
         filters = {"type": type_, "trigger": trigger, "cid": cid}
-        grants = self._revoke(f"revoke: {{}} of {peer}", by, space=self._peers.get(peer).space, **filters)
+        grants = self._revoke(f"revoke: {{}} of {peer}", space=self._peers.get(peer).space, **filters)
         if not grants:
             hints = [f"list the grants with: clia cap list {peer}"]
             raise NotFound(f"{peer} has no such grant", code="no-such-grant", hints=hints, fields={"peer": peer, **filters})
         return grants
 
-    def revoke_all(self, space: str, by: str | None = None) -> None:
+    def revoke_all(self, space: str) -> None:
         """Revoke every grant of a space that is no longer a peer."""
-        self._revoke(f"revoke: all of {space}", by, space=space)
+        self._revoke(f"revoke: all of {space}", space=space)
 
-    def _revoke(self, subject: str, by: str | None, **filters: str | None) -> list[Grant]:
+    def _revoke(self, subject: str, **filters: str | None) -> list[Grant]:
         with self._envelope.among_others(), self._core.locks.hold(CAPABILITIES_LOCK):
             conditions = {field: value for field, value in filters.items() if value is not None}.items()
             grants = [grant for grant in self.all() if conditions <= grant._asdict().items()]
             if grants:
                 space = grants[0].space
                 body = {"event": "revoke", "grants": [grant.cid for grant in grants], "peer": space}
-                self._append(body, subject.format(len(grants)), space, by)
+                self._append(body, subject.format(len(grants)), space)
         return grants
 
     def all(self) -> list[Grant]:
@@ -129,7 +125,7 @@ class Capabilities:
         terms = (grant["agentic_type"], grant["trigger"], grant["execute"], grant["expires"])
         return Grant(cid, peer_names.get(space, space), space, *terms, f"{by.name} <{by.email}>", by.at)
 
-    def _append(self, body: dict[str, Any], subject: str, space: str, person: str | None) -> None:
+    def _append(self, body: dict[str, Any], subject: str, space: str) -> None:
         """Append an event; the commit's tree holds every grant that is then valid."""
         core = self._core
         tip = core.refs.get(names.CAPABILITIES)
@@ -142,7 +138,7 @@ class Capabilities:
         changes |= {f"{cid}.json": None for cid in body.get("grants", ()) if f"{cid}.json" in entries}
         by, new_tree = core.person_stamp(), core.objects.update_tree(tree, changes)
         verb = GRANT if body["event"] == "grant" else UNGRANT
-        proofs = self._state(RecordedAct(verb, space, body, tip or "", new_tree, person=person or ""))
+        proofs = self._state(RecordedAct(verb, space, body, tip or "", new_tree))
         message = compose(subject, [(EVENT, canonical_bytes(body).decode("utf-8")), *proofs], "capability")
         new = core.objects.write_commit(new_tree, [tip] if tip else [], by, by, message)
         core.reached("objects-written")

@@ -110,11 +110,11 @@ class PeerService:
 
     @verb("POST", "/peers/{name}/remove", ADMIN, "federation", "remove_peer")
     @for_people("ask a person: clia ask AGENT QUESTION")
-    def remove(self, name: PeerName, *, by: str | None = None) -> None:
+    def remove(self, name: PeerName) -> None:
         """Remove a peer with its grants and everything tracked of it."""
         peer = next((peer for peer in self._components.peers.all() if peer.name == name), None)
         if peer is not None:
-            self._components.capabilities.revoke_all(peer.space, by)
+            self._components.capabilities.revoke_all(peer.space)
         self._components.peers.remove(name)
 
     @verb("GET", "/peers", VIEWER, "federation", "peers")
@@ -154,31 +154,18 @@ class PeerService:
     @verb("POST", "/capabilities", ADMIN, "federation")
     @for_people("ask a person: clia ask AGENT QUESTION")
     def grant(
-        self,
-        peer: PeerName,
-        type_: GrantedType,
-        trigger: Trigger,
-        *,
-        execute: Execute = False,
-        expires: int | None = None,
-        by: str | None = None,
+        self, peer: PeerName, type_: GrantedType, trigger: Trigger, *, execute: Execute = False, expires: int | None = None
     ) -> Grant:
         """Allow something from a peer, including subtypes."""
-        return self._components.capabilities.grant(peer, type_, trigger, execute=execute, expires=expires, by=by)
+        return self._components.capabilities.grant(peer, type_, trigger, execute=execute, expires=expires)
 
     @verb("POST", "/capabilities/revoke", ADMIN, "federation")
     @for_people("ask a person: clia ask AGENT QUESTION")
     def revoke(
-        self,
-        peer: PeerName,
-        type_: str | None = None,
-        trigger: str | None = None,
-        *,
-        cid: str | None = None,
-        by: str | None = None,
+        self, peer: PeerName, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None
     ) -> list[Grant]:
         """Revoke grants at once; return those that were revoked."""
-        return self._components.capabilities.revoke(peer, type_, trigger, cid, by)
+        return self._components.capabilities.revoke(peer, type_, trigger, cid)
 
     @verb("GET", "/capabilities", VIEWER, "federation")
     def grants(self, peer: AnyPeer = None) -> list[Grant]:

@@ -133,6 +133,7 @@ class Decisions(NamedTuple):
         return _CheckedAnswer(answer, rationale, author, request.id, redacted)
 
     def _statement(self, answer: _CheckedAnswer, head: str, pending: PendingCall, person: str) -> PersonalStatement:
+        meta = json_object(self._asked(pending)) or {}
         return PersonalStatement(
             space=self.core.space_id,
             verb=DECIDE,
@@ -142,11 +143,11 @@ class Decisions(NamedTuple):
             parent=head,
             tree=self.core.objects.commit(head).tree,
             request=pending.id,
-            question=recorded_question(json_object(self._asked(pending)) or {}),
+            question=recorded_question(meta),
             value=answer.value,
             reason=answer.rationale,
             channel=channel(),
-            kind=pending.call.kind,
+            kind=str(meta.get("kind", "")),
         )
 
     def _proofs(
@@ -179,7 +180,7 @@ class Decisions(NamedTuple):
 
         A long payload is cut to the question and its short texts, such as the ids that an approval names, with its digest.
         """
-        payload, kind = self.core.clean.value(pending.call.payload), pending.call.kind
+        payload, kind = self.core.clean.value(pending.call.payload), self.core.clean.text(pending.call.kind, "kind")
         fields = payload if isinstance(payload, dict) else {}
         with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
             whole = canonical_bytes({"asked": payload, "kind": kind}).decode("utf-8")

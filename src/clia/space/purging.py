@@ -70,19 +70,19 @@ class Purging:
         if len(check_text(text, "text", nul=True)) < 4:
             raise InvalidInput("a text of fewer than four characters would match too much", code="text-too-short")
 
-    def purge(self, agent: str, text: str, by: str | None = None) -> Purged:
+    def purge(self, agent: str, text: str) -> Purged:
         self.check(agent, text)
         ref = names.traces(agent)
         with self._envelope.alone_with(agent):
             replaced = self._replacements(self._objects(self._core.refs.get(ref)), text)
-            rewrite = self._stated(agent, ref, replaced, by) if replaced else None
+            rewrite = self._stated(agent, ref, replaced) if replaced else None
             pending, pages = self._clean_buffer(agent, text)
             if rewrite is not None:
                 self._rewrite(agent, ref, rewrite)
             remaining = self._sweep(agent, ref)
         return Purged(agent, len(replaced), pending, (*pages, *remaining, *self._elsewhere(agent, ref, text)))
 
-    def _stated(self, agent: str, ref: str, replaced: dict[str, str], by: str | None) -> _Rewrite | None:
+    def _stated(self, agent: str, ref: str, replaced: dict[str, str]) -> _Rewrite | None:
         """The notes without the text, and what the person states about that. Nothing is changed yet."""
         core = self._core
         tip, new = core.refs.get(ref), core.notes.remade(ref, replaced)
@@ -93,7 +93,7 @@ class Purging:
         first = [commit.cid for commit in old if all(parent in reachable for parent in commit.parents)]
         body = {"event": PURGED, "ref": ref, "gone": first, TOMBSTONES: self._tombstones(replaced)}
         parent = core.refs.get(names.events(agent)) or ""
-        act = RecordedAct(PURGE, agent, body, parent, core.empty_tree(), person=by or "")
+        act = RecordedAct(PURGE, agent, body, parent, core.empty_tree())
         return _Rewrite(tip, new, body, self._state(act))
 
     def _rewrite(self, agent: str, ref: str, rewrite: _Rewrite) -> None:

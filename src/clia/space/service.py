@@ -360,11 +360,11 @@ class TraceService:
 
     @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")
     @for_people("ask a person: clia ask AGENT QUESTION")
-    def purge(self, agent: Agent, text: str, *, by: str | None = None) -> Purged:
+    def purge(self, agent: Agent, text: str) -> Purged:
         """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
         components = self._components
         components.purging.check(agent, text)
-        purged = components.purging.purge(agent, text, by)  # first: it is refused without the proof that the policy asks for
+        purged = components.purging.purge(agent, text)  # first: it is refused without the proof that the policy asks for
         remaining = components.captures.purge(agent, text, components.git.handle.common_dir)
         return purged._replace(remaining=(*remaining, *purged.remaining))
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from clia.errors import BadSignature
 from clia.trust.behaviour_checks import BehaviourChecks
 from clia.trust.key_chain import is_person
+from clia.trust.passkeys import counter_in
 from clia.trust.policy import PolicyAct, decided_act
 from clia.trust.statements import (
     ADOPT,
@@ -23,6 +24,7 @@ from clia.trust.statements import (
     DECIDE,
     GRANT,
     LAND,
+    PASSKEY_KEY,
     PURGE,
     RETIRE,
     UNGRANT,
@@ -40,15 +42,15 @@ from clia.values.commit_messages import STATEMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from clia.trust.key_chain import KeyChain, Proved
     from clia.trust.log_checks import LogChecks
     from clia.trust.raw_commits import RawCommit
-    from clia.trust.statements import PersonalStatement
+    from clia.trust.statements import PersonalStatement, StatementProof
     from clia.trust.verification import TrustChecks
 
-_DECISION = "decision"
+DECISION_TYPE = "decision"
 _EVENT, _VALUE = "Clia-Event", "Clia-Value"
 _VERBS = {
     names.BEHAVIOURS: {"define": ADOPT, "adopt": ADOPT, "trial": ADOPT, "retire": RETIRE},
@@ -78,6 +80,8 @@ class ActChecks:
         self._behaviours = BehaviourChecks(checks)
         self._statements: dict[str, str] = {}
         self._positions: dict[str, int] = {}
+        self._decisions: list[tuple[RawCommit, str]] = []
+        self._counters: dict[tuple[str, int], str] = {}
         self.strengths: Counter[str] = Counter()
         self.acts: Counter[str] = Counter()
 
@@ -89,9 +93,30 @@ class ActChecks:
             other = self._statements.setdefault(text, commit.cid)
             if other != commit.cid:
                 self._checks.found("replayed-statement", f"{commit.cid} repeats the statement of {other}", ref, commit.cid)
-        if commit.trailer("Clia-Type") == _DECISION:
-            self._decision(commit, ref, position)
+        if commit.trailer("Clia-Type") == DECISION_TYPE:
+            self._decisions.append((commit, ref))
         self._traces.check(commit)
+
+    def check_decisions(self) -> None:
+        """Check the decisions. One is judged by the newest policy that it or a commit before it was logged with."""
+        floors: dict[str, int] = {}
+        for commit, ref in self._decisions:
+            self._decision(commit, ref, self._floor(commit.cid, floors))
+
+    def _floor(self, cid: str, floors: dict[str, int]) -> int:
+        """The highest position of a commit and of those that it follows."""
+        stack = [cid]
+        while stack:
+            top = stack[-1]
+            commit = self._checks.commit(top, quiet=True) if top in self._positions else None
+            parents = [parent for parent in commit.parents if parent in self._positions] if commit is not None else []
+            waiting = [parent for parent in parents if parent not in floors]
+            if waiting and top not in floors:
+                stack += waiting
+                continue
+            floors[top] = max([self._positions.get(top, 0), *(floors[parent] for parent in parents)])
+            stack.pop()
+        return floors[cid]
 
     def check_chains(self) -> None:
         """Check the acts on chains, of the commits whose signatures hold. A commit counts where it is, for each ref that has it."""
@@ -149,6 +174,7 @@ class ActChecks:
             stated = stated_in(commit.trailers)
             if stated is not None and stated.statement is not None:
                 check(stated.statement, proved)
+                self._check_counters(stated.proofs, commit.cid)
         except BadSignature as err:
             strengths[UNSIGNED] += 1
             self._checks.found(err.code, f"the {what} is not proved: {err.message}", ref, commit.cid)
@@ -161,6 +187,15 @@ class ActChecks:
         elif self._strict and proved.strength == ATTESTED and act.verbs[0] != LAND:  # agents land their work, too
             message = f"the {what} has no proof of its own: the machine that recorded it vouches for a login"
             self._checks.found("weak-proof", message, ref, commit.cid)
+
+    def _check_counters(self, proofs: Sequence[StatementProof], cid: str) -> None:
+        """An authenticator counts what it signs, unless it has no counter; so no two statements have one number."""
+        for proof in proofs:
+            counter = counter_in(proof) if proof.method == PASSKEY_KEY else 0
+            other = self._counters.setdefault((proof.key, counter), cid) if counter else cid
+            if other != cid:
+                message = f"a passkey proved {cid} and {other} with one counter: the key was copied"
+                raise BadSignature(message, code="copied-key")
 
     def _landing_problem(self, body: Mapping[str, Any]) -> str | None:
         """Why a landing's commit is not made from the heads that the event names; None if it is, or is missing."""

@@ -39,7 +39,7 @@ KEY_ENDED = "key-ended"
 """The event that ends a key: what is logged after it does not count."""
 SECONDS = 24 * 3600
 _MARGIN = 600
-"""A key is used until so many seconds before it expires: a commit is logged later than it is written."""
+"""A key is used until this many seconds before it expires, because its commits are logged after they are signed."""
 _FILE_MAX = 16 * 1024
 _COMMITTER = re.compile(rb"^committer .* (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
 _OWN = re.compile(r"^Clia-Agent: (\S+)$", re.MULTILINE)

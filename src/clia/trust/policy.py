@@ -46,12 +46,12 @@ class PolicyAct(NamedTuple):
 
 def decided_act(agent: str, meta: Mapping[str, Any], value: Any) -> PolicyAct:
     """A decision, by the open fields of its commit and the answer."""
-    asked = meta.get("asked")
-    if not isinstance(asked, dict):
+    question = meta.get("asked")
+    if not isinstance(question, dict):
         return PolicyAct((DECIDE,), agent, None, None, None) if meta.get("asked") is None else PolicyAct((DECIDE,), agent)
-    kind, risk, files = (asked.get(name) for name in POLICY_FIELDS)
+    kind, risk, files = (question.get(name) for name in POLICY_FIELDS)
     verbs = [DECIDE] + ([WAIVE] if kind == GUARDRAIL_CHANGE else [])
-    if FOR_CLIA in asked and value in (_ALWAYS, _REVOKED):
+    if FOR_CLIA in question and value in (_ALWAYS, _REVOKED):
         verbs.append(GRANT if value == _ALWAYS else UNGRANT)
     call = meta.get("kind", _HUMAN)
     kinds = tuple(text for text in (call, kind) if isinstance(text, str))

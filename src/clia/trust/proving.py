@@ -119,24 +119,24 @@ class StatementProver:
     def act(self, act: RecordedAct) -> list[tuple[str, str]]:
         """The trailers of the commit that records an act."""
         chain = self._chain()
-        given = _supplied.get()
-        if chain.root is None and given is None:
+        own = _supplied.get()
+        if chain.root is None and own is None:
             return []
         policy_act = PolicyAct((act.verb,), act.about, paths=act.paths)
         if act.by_agent:
             self._check(chain.missing(_NOBODY, chain.requirement(chain.position, policy_act)), act.verb, act.about, "an agent")
             return []
         person = self._core.person
-        name = act.person or (given.person if given is not None else f"{person.name} <{person.email}>")
+        name = act.person or (own.person if own is not None else f"{person.name} <{person.email}>")
         fields = {"parent": act.parent, "tree": act.tree, "value": stated_value(act.value), "reason": act.reason}
         statement = PersonalStatement(self._core.space_id, act.verb, name, act.about, self._core.now(), channel=channel(), **fields)
-        if given is None:
+        if own is None:
             return self.trailers(statement, policy_act)
         waiting = self.waiting(statement)
-        if given.statement is None or given.proofs is None:
+        if own.statement is None or own.proofs is None:
             raise StatementPreview(statement if waiting is None else waiting.statement)
-        check_same(statement, given.statement, None if waiting is None else waiting.statement, self._core.now())
-        return self.trailers(given.statement, policy_act, given.proofs, given.person)
+        check_same(statement, own.statement, None if waiting is None else waiting.statement, self._core.now())
+        return self.trailers(own.statement, policy_act, own.proofs, own.person)
 
     def trailers(
         self,
@@ -196,7 +196,7 @@ class StatementProver:
     def all_waiting(self) -> list[WaitingStatement]:
         """Every statement that was kept lately, newest first, with the proofs that hold now."""
         core, chain = self._core, self._chain()
-        tip, kept = core.refs.get(STATEMENTS), dict[str, WaitingStatement]()
+        tip, by_text = core.refs.get(STATEMENTS), dict[str, WaitingStatement]()
         oldest = core.now() - WAITING_SECONDS
         for number, commit in enumerate(core.graph.walk([tip]) if tip is not None else ()):
             if number >= _READ_MAX or commit.committer.at < oldest:
@@ -207,9 +207,9 @@ class StatementProver:
             if (core.refs.get(_chain_of(item.statement)) or "") != item.statement.parent:
                 continue  # what it is about has changed, or it was done
             text = item.statement.data().decode("utf-8")
-            every = {proof.key: proof for proof in (*item.proofs, *(kept[text].proofs if text in kept else ()))}
-            kept[text] = item._replace(proofs=tuple(every.values()))
-        return [item for item in (_proved(chain, item) for item in kept.values()) if item is not None]
+            every = {proof.key: proof for proof in (*item.proofs, *(by_text[text].proofs if text in by_text else ()))}
+            by_text[text] = item._replace(proofs=tuple(every.values()))
+        return [item for item in (_proved(chain, item) for item in by_text.values()) if item is not None]
 
     def _keep(self, statement: PersonalStatement, proofs: Sequence[StatementProof], threshold: int) -> None:
         core, by = self._core, self._core.person_stamp()

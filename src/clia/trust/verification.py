@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, NoSuchObject
 from clia.git.tree_changes import changed_paths
-from clia.trust.acts import ActChecks
+from clia.trust.acts import DECISION_TYPE, ActChecks
 from clia.trust.agent_key_checks import AgentKeyChecks
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
@@ -31,6 +31,7 @@ from clia.verbs import Count  # noqa: TC001  # the annotations of records are re
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from clia.git.records import TreeEntry
     from clia.git.repository import Git
@@ -109,6 +110,8 @@ class TrustChecks:
         self.signers: Counter[tuple[str, str]] = Counter()
         self.unsigned = 0
         self._agent_keys = AgentKeyChecks(self)
+        self._checked: set[str] = set()  # the commits that were visited
+        self._old: set[str] = set()  # the commits from before the chain of keys
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(TrustFinding(code, message, ref, cid))
@@ -157,8 +160,11 @@ class TrustChecks:
         logs = LogChecks(self, chain, self._history(chain))
         if chain.commits:
             logs.check()
+            self._check_keys(chain, logs)
         acts = ActChecks(self, chain, logs, strict=strict)
         checked = self._all_commits(chain, logs, acts)
+        checked += self._hidden_decisions(chain, logs, acts)
+        acts.check_decisions()
         acts.check_chains()
         if chain.root is None and any(names.LOGS in ref for ref in self.refs):
             self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
@@ -265,8 +271,7 @@ class TrustChecks:
 
     def _all_commits(self, chain: KeyChain, logs: LogChecks, acts: ActChecks) -> int:
         """Check each commit of clia once; returns their number."""
-        visited: set[str] = set()
-        old: set[str] = set()
+        visited, old = self._checked, self._old
         for ref, cid in logs.history.items():
             for commit in self.walk(ref, cid, old):
                 self.unsigned += commit.signature is None
@@ -277,6 +282,33 @@ class TrustChecks:
                 count += 1
                 self._check(commit, ref, chain, logs, acts, old)
         return count
+
+    def _hidden_decisions(self, chain: KeyChain, logs: LogChecks, acts: ActChecks) -> int:
+        """Check decisions of agents' branches that are below commits of people; returns their number."""
+        older = {commit.cid for commit in self._reachable(logs.history.values(), set())}
+        tips, count = [cid for ref, cid in self.refs.items() if ref.startswith((names.HEADS, names.ARCHIVE))], 0
+        for commit in self._reachable(tips, older):
+            if commit.trailer("Clia-Type") == DECISION_TYPE and commit.cid not in self._checked:
+                count += 1
+                self._check(commit, names.HEADS + (commit.trailer("Clia-Agent") or ""), chain, logs, acts, older)
+        return count
+
+    def _reachable(self, tips: Iterable[str], visited: AbstractSet[str]) -> Iterator[RawCommit]:
+        """Every commit that is reachable from some and present, without those that were visited."""
+        queue, seen = list(tips), set(visited)
+        while queue:
+            cid = queue.pop()
+            commit = None if cid in seen else self.commit(cid, quiet=True)
+            seen.add(cid)
+            if commit is not None:
+                yield commit
+                queue += commit.parents
+
+    def _check_keys(self, chain: KeyChain, logs: LogChecks) -> None:
+        """The chain of keys only grows: it contains every value that it had."""
+        for ref, value, _ in logs.values():
+            if ref == names.KEYS and value not in chain.positions:
+                self.found("rewound-ref", f"{ref} lacks {value}, which a machine logged", ref, value)
 
     def _check(  # one row of the checks
         self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
@@ -296,6 +328,7 @@ class TrustChecks:
             key = signer_fingerprint(commit)
             enrolment = chain.enrolment_of(key)
             self.signers[key, enrolment.key.owner if enrolment else ""] += 1
+            acts.check(commit, ref, chain.positions[commit.cid])  # it may claim to be a decision, too
             return
         try:
             position = self._signer_position(commit, chain, logs)
@@ -324,7 +357,7 @@ class TrustChecks:
         if certificate is not None:
             owner = self._agent_keys.check(commit, signature, chain, entry, logs)
         self.signers[signature.key.fingerprint, owner] += 1
-        return chain.position if entry is None else logs.position_of(entry)
+        return chain.position if entry is None else max(logs.position_of(entry), enrolment.since)
 
 
 def is_of_clia(commit: RawCommit) -> bool:

@@ -58,8 +58,8 @@ def signed_with(space: clia.Space, key: AgentKey) -> None:
 
 
 def own_key(space: clia.Space, agent: str = "scout", at: int | None = None) -> AgentKey:
-    parts = components(space)
-    key, _ = certify(parts.trust_keys.machine, space.id, agent, parts.core.now() if at is None else at)
+    now = components(space).core.now()
+    key, _ = certify(components(space).trust_keys.machine, space.id, agent, now if at is None else at)
     assert key is not None
     return key
 
