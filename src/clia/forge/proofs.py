@@ -20,6 +20,7 @@ from clia.forge.problems import PROBLEM, problem, status_of
 from clia.trust.key_chain import is_person
 from clia.trust.passkeys import PasskeyPlace
 from clia.trust.policy import decided_act
+from clia.trust.proving import preview, supplied
 from clia.trust.statements import (
     ATTESTED,
     DECIDE,
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from clia.users.passkeys import StoredPasskey
 
 STATEMENT_FIELD, ASSERTION_FIELD, QUESTION_FIELD = "_statement", "_assertion", "_asked"
+PREVIEW_FIELD = "_preview"
+"""Set by the script of a form that asks what the person has to sign."""
 
 
 def passkeys_of(forge: Forge) -> Passkeys:
@@ -111,7 +114,7 @@ class Signing:
         if not is_weaker(ATTESTED, needed.strength) and needed.threshold <= 1:
             return None
         if needed.threshold > 1 and self.can_sign(request):
-            return f"The policy asks for {needed.threshold} people: your answer waits until as many have given the same."
+            return f"This needs {needed.threshold} people: your answer waits until as many have given the same."
         if self.can_sign(request):
             return f"{asks}: an answer without your passkey is refused."
         return f"{asks}, and you have no enrolled passkey here: your answer is refused. Click your name to add one."
@@ -152,12 +155,35 @@ def statement_options(visit: Visit, request: Request | None, answer: Callable[[R
     return JSONResponse({"statement": statement.data().decode("utf-8"), "publicKey": options})
 
 
+def act_options(visit: Visit, act: Callable[[Visit], object]) -> Response:
+    """What the browser needs to sign the act of a form; nothing to sign if it needs no statement. The act is not carried out."""
+    try:
+        keys, place = Signing(visit).keys, place_of(visit.forge)
+        statement = preview(visit.user.by, lambda: act(visit)) if keys and place is not None else None
+    except CliaError as err:
+        return JSONResponse(problem(err), status_code=status_of(err), media_type=PROBLEM)
+    if statement is None or place is None:
+        return JSONResponse({"statement": None})
+    options = request_options(statement.challenge(), place.rp_id, keys)
+    return JSONResponse({"statement": statement.data().decode("utf-8"), "publicKey": options})
+
+
+def signed_act(visit: Visit, act: Callable[[Visit], str]) -> str:
+    """Carry out the act of a form that the user signed."""
+    statement = read_statement(visit.field(STATEMENT_FIELD))
+    proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement, by=visit.user.by)
+    with supplied(visit.user.by, statement, [proof]):
+        return act(visit)
+
+
 def signed_decision(visit: Visit, request: Request) -> Decision:
     """Record the answer that the user signed."""
     statement = read_statement(visit.field(STATEMENT_FIELD))
     if (statement.about, statement.request) != (request.agent, request.id):
         message, fields = "the signed answer is for another question", {"request": statement.request}
         raise Conflict(message, code="other-statement", hints=["answer the question again"], fields=fields)
+    if statement.person != visit.user.by and not visit.space.trust.is_signing():
+        raise BadSignature("the signed answer is by another person", code="wrong-person", fields={"person": statement.person})
     proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement, by=visit.user.by)
     return visit.space.sessions.decide_signed(statement, [proof], by=visit.user.by)
 

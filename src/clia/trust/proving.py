@@ -75,8 +75,11 @@ class SuppliedProof(NamedTuple):
     proofs: tuple[StatementProof, ...] | None = None
 
 
-class StatementPreview(BaseException):
-    """Carries the statement of an act that is not carried out. Nothing has been recorded."""
+class StatementPreview(Exception):
+    """Carries the statement of an act that is not carried out. Nothing has been recorded.
+
+    Not a ``BaseException``: what the act has opened, such as a batch of the log, must be closed as after an error.
+    """
 
     def __init__(self, statement: PersonalStatement) -> None:
         super().__init__(statement)
@@ -132,11 +135,15 @@ class StatementProver:
         statement = PersonalStatement(self._core.space_id, act.verb, name, act.about, self._core.now(), channel=channel(), **fields)
         if own is None:
             return self.trailers(statement, policy_act)
+        if own.proofs == ():
+            raise Conflict("done; the next part has to be signed by itself", code="sign-next", hints=["submit the form again"])
         waiting = self.waiting(statement)
         if own.statement is None or own.proofs is None:
             raise StatementPreview(statement if waiting is None else waiting.statement)
         check_same(statement, own.statement, None if waiting is None else waiting.statement, self._core.now())
-        return self.trailers(own.statement, policy_act, own.proofs, own.person)
+        trailers = self.trailers(own.statement, policy_act, own.proofs, own.person)
+        _supplied.set(own._replace(proofs=()))  # it counts once
+        return trailers
 
     def trailers(
         self,
