@@ -29,6 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.errors import CliaError
     from clia.git.repository import Git
     from clia.trust.ssh_signatures import SshSigner
 
@@ -80,6 +81,17 @@ class MachineKey:
     def signer(self) -> SshSigner | None:
         """The key itself; None in a space that does not sign, and if a command has the key."""
         return None if self._setting(COMMAND_SETTING) is not None or not self._signs() else self._signer()
+
+    def problem(self) -> CliaError | None:
+        """Why nothing can be signed now, in a space that signs; None if it can. The operator's command is not tried."""
+        if self._setting(COMMAND_SETTING) is not None or not self._signs():
+            return None
+        try:
+            if self._read() is None and (self.path != self._own_path or os.path.isdir(os.path.dirname(self._own_path))):
+                return self._missing()
+        except FileError as err:
+            return err
+        return None
 
     def exists(self) -> bool:
         return self._setting(COMMAND_SETTING) is not None or os.path.exists(self.path)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Annotated
 
+    from clia.errors import CliaError
     from clia.facade.components import Components
     from clia.trust.enrolling import TrustKeys
     from clia.trust.policy import PolicyAct, ProofRequirement
@@ -68,6 +69,16 @@ class WaitingAct(NamedTuple):
     channel: str  # how it came: cli, forge, mcp
 
 
+class SigningState(NamedTuple):
+    """Whether this clone can record: in a space that signs, nothing is recorded without a signature."""
+
+    signing: bool  # whether commits are signed
+    code: str | None  # why nothing can be signed now, such as no-signing-key; null: it can
+    problem: str | None  # the same in a sentence
+    hints: Sequence[str]  # what to do about it
+    enrolled: bool  # whether the key of this clone counts
+
+
 class TrustService:
     """Keys, policy, and checking the record."""
 
@@ -93,6 +104,19 @@ class TrustService:
         root = None if chain.root is None else chain.root.fingerprint
         problem = None if chain.problem is None else chain.problem.message
         return KeyList(root is not None, root, own, any(key.here and key.current for key in listed), listed, problem)
+
+    @verb("GET", "/trust/signing", VIEWER, "trust", "signing_state")
+    def signing(self) -> SigningState:
+        """Whether this clone can sign what it records. Nothing is lost meanwhile: tools' events, traces and questions wait."""
+        problem, signs = self.signing_problem(), self.is_signing()
+        is_enrolled = problem is None and signs and self.keys().enrolled
+        if problem is None:
+            return SigningState(signs, None, None, (), is_enrolled)
+        return SigningState(signs, problem.code, problem.message, problem.hints, is_enrolled)
+
+    def signing_problem(self) -> CliaError | None:
+        """Why nothing can be signed now; None if it can."""
+        return self._components.trust_keys.machine.problem()
 
     @verb("POST", "/trust/keys/init", ADMIN, "trust", "init_trust")
     @for_people(_ASK)
