@@ -153,6 +153,8 @@ def _space() -> Iterator[tuple[str, Any]]:
         merge lead scout
         merge lead reviewer
         resolve lead reviewer --file stock.txt=../both.txt
+        changes --onto main
+        changes lead --onto main
         land lead --onto main --squash
         publish scout""")
     _git("clone", "--quiet", "../hub.git", "../bea")
@@ -167,6 +169,9 @@ def _space() -> Iterator[tuple[str, Any]]:
         show agents/scout
         diff scout
         blame scout stock.txt
+        why stock.txt:1 scout
+        attest scout --output ../scout.jsonl
+        attest verify ../scout.jsonl
         authorship main
         tree
         graph scout --number 2
@@ -396,6 +401,7 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents agency --slug scout
             agents explain /role --slug scout
             agents rules --slug scout
+            agents accept-loss --message 'The team agreed.'
             agents explain-rule --slug scout --on tool --tool Bash --command 'deploy payments'
             agents list
             agents search scout

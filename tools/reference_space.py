@@ -23,7 +23,7 @@ from clia.space import behaviour_chains, envelope, lost_moves, merging, model, r
 from clia.space.upkeep import IDLE_AGENTS
 from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
-from clia.trust import acts, behaviour_checks, log_checks, machine_keys, move_log
+from clia.trust import acts, behaviour_checks, log_checks, machine_keys, machine_log
 from clia.trust import traces as trust_traces
 from clia.trust import verification as trust_verification
 from clia.values import refs, types
@@ -113,7 +113,8 @@ TRAILERS = {
     "Clia-Key": "in the chain of keys: the signed link of a key of the space",
     "Clia-Key-Start": "with it: the key starts a new identity of the space",
     "Clia-Keys": "in the chain of keys: an entry about a key of a machine or a person, or about the policy, as canonical JSON",
-    "Clia-Log": "in the log of a machine: the moves, and the commit of the chain of keys that was current, as canonical JSON",
+    "Clia-Log": "in a log of a machine that an earlier version wrote: the moves, and the current commit of the chain of keys",
+    "Clia-Log-End": "in the log of a machine: the number of entries, and the SHA-256 of the last one",
     "Clia-Announcement": "in a chain of announcements: the signed statement",
 }
 OTHER_TRAILERS = {
@@ -121,7 +122,8 @@ OTHER_TRAILERS = {
     keys.KEY_TRAILER,
     keys.START_TRAILER,
     machine_keys.ENTRY,
-    move_log.LOG,
+    machine_log.LOG,
+    machine_log.LOG_END,
     TRACE,
 }
 TRUST_CHECKS = (trust_verification, log_checks, acts, behaviour_checks, trust_traces)
@@ -151,7 +153,7 @@ TRUST_FINDINGS = {
     "missing-trace": "the trace that a commit names is missing",
     "changed-trace": "the trace of a commit is not the one that it names, and no purge or attachment explains that",
     "replayed-statement": "two commits have the same statement",
-    "weak-proof": "a decision, adoption, grant or other act of a person is proved more weakly than the policy asks; with `--strict`: not by the person's own key",
+    "weak-proof": "an act of a person is proved more weakly than the policy asks; with `--strict`: not by their own key",
     "too-few-people": "fewer people proved an act than the policy asks",
     "unstated-adoption": "a commit lets a version of a behaviour run that nobody adopted there",
     "wrong-landing": "a landing's commit is made from other heads than its event names",

@@ -23,7 +23,7 @@ from support.session_spaces import MACHINES, STORES, SessionSpace, ends, events,
 from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -90,29 +90,29 @@ def test_the_current_version_is_not_written_again_and_an_old_one_can_be_restored
         assert space.sessions.flow(second.cid).source == PRODUCT + "\n"
 
 
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("def main(input):\n    return (\n", None),
-        ("def other(input):\n    return 1\n", None),
-        ("", None),
-        ("def main(input):\n    yield 1\n", 2),
-        ("class A:\n    pass\n\nclass B(A):\n    pass\n\ndef main(input):\n    return 1\n", 4),
-        ("def main(input):\n    x = [1]\n    del x[0]\n    return x\n", 3),
-        ("def main():\n    return 1\n", 1),
-    ],
-    ids=["syntax", "no main", "empty", "yield", "inheritance", "del", "no input"],
-)
-def test_an_invalid_flow_is_not_defined_and_the_line_is_named(scout: clia.Space, source: str, line: int | None) -> None:
+INVALID_FLOWS = {
+    "syntax": ("def main(input):\n    return (\n", None),
+    "no main": ("def other(input):\n    return 1\n", None),
+    "empty": ("", None),
+    "yield": ("def main(input):\n    yield 1\n", 2),
+    "inheritance": ("class A:\n    pass\n\nclass B(A):\n    pass\n\ndef main(input):\n    return 1\n", 4),
+    "del": ("def main(input):\n    x = [1]\n    del x[0]\n    return x\n", 3),
+    "no input": ("def main():\n    return 1\n", 1),
+}
+
+
+def test_an_invalid_flow_is_not_defined_and_the_line_is_named(scout: clia.Space, subtests: pytest.Subtests) -> None:
     before = git("for-each-ref", cwd=root_of(scout))
-    error = refused("invalid-flow", lambda: scout.sessions.define("broken", source))
-    assert isinstance(error, errors.InvalidFlow)
-    assert isinstance(error.fields["line"], int)
-    assert line in (None, error.fields["line"])
-    assert f"broken:{error.fields['line']}:" in error.message
-    assert git("for-each-ref", cwd=root_of(scout)) == before
-    refused("no-such-flow", lambda: scout.start("scout", "broken"))
-    assert [problem.message for problem in scout.sessions.check_flow(source) if problem.severity == "error"]
+    for name, (source, line) in INVALID_FLOWS.items():
+        with subtests.test(name):
+            error = refused("invalid-flow", lambda source=source: scout.sessions.define("broken", source))  # type: ignore[misc]
+            assert isinstance(error, errors.InvalidFlow)
+            assert isinstance(error.fields["line"], int)
+            assert line in (None, error.fields["line"])
+            assert f"broken:{error.fields['line']}:" in error.message
+            assert git("for-each-ref", cwd=root_of(scout)) == before
+            refused("no-such-flow", lambda: scout.start("scout", "broken"))
+            assert [problem.message for problem in scout.sessions.check_flow(source) if problem.severity == "error"]
 
 
 def test_invalid_names_and_texts_of_flows_are_refused(scout: clia.Space) -> None:
@@ -263,11 +263,19 @@ def test_unknown_names_are_reported(scout: clia.Space) -> None:
     assert scout.agents() == ["scout"]
 
 
-@pytest.mark.parametrize("bad", [3, None, b"1.1", ["1.1"], "\ud800", "a\0b"], ids=repr)
-def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, bad: Any) -> None:
+def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, subtests: pytest.Subtests) -> None:
     scout.start("scout", "product")
     before = told(scout)
-    calls = [
+    for bad in (3, None, b"1.1", ["1.1"], "\ud800", "a\0b"):
+        with subtests.test(ascii(bad)):
+            for call in calls_with(scout, bad):
+                assert isinstance(refused_with(call), (errors.InvalidInput, errors.NotFound))
+            assert told(scout) == before
+
+
+def calls_with(scout: clia.Space, bad: Any) -> list[Callable[[], object]]:
+    """Calls with a bad name or text in each place."""
+    calls: list[Callable[[], object]] = [
         lambda: scout.start("scout", bad),
         lambda: scout.sessions.define("x", PRODUCT, why=bad),
         lambda: scout.cancel("scout", bad),
@@ -284,9 +292,7 @@ def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, bad: Any) -
             lambda: scout.fork("scout", "new", bad),
             lambda: scout.pending(bad),
         ]
-    for call in calls:
-        assert isinstance(refused_with(call), (errors.InvalidInput, errors.NotFound))
-    assert told(scout) == before
+    return calls
 
 
 def test_sessions_of_an_archived_agent_are_read_only(scout: clia.Space) -> None:
@@ -364,35 +370,40 @@ BAD_VALUES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_VALUES)
-def test_an_invalid_value_is_refused_everywhere_and_nothing_changes(scout: clia.Space, name: str) -> None:
-    bad = BAD_VALUES[name]
-    refused("invalid-json", lambda: scout.start("scout", "product", bad))
-    assert scout.sessions() == []
+def test_an_invalid_value_is_refused_everywhere_and_nothing_changes(scout: clia.Space, subtests: pytest.Subtests) -> None:
+    for name, bad in BAD_VALUES.items():
+        with subtests.test(name):
+            refused("invalid-json", lambda bad=bad: scout.start("scout", "product", bad))  # type: ignore[misc]
+            assert scout.sessions() == []
     scout.start("scout", "product")
     scout.ask("scout", {"question": "sure?"})
     before = told(scout)
-    assert isinstance(refused("invalid-answer", lambda: scout.resume("scout", bad, "1.1")), errors.InvalidAnswer)
-    assert isinstance(refused("invalid-answer", lambda: scout.decide("scout", bad, request_id="ask-1.1")), errors.InvalidAnswer)
-    refused("invalid-json", lambda: scout.ask("scout", bad))
-    assert told(scout) == before
+    for name, bad in BAD_VALUES.items():
+        with subtests.test(name):
+            for call in (
+                lambda bad=bad: scout.resume("scout", bad, "1.1"),
+                lambda bad=bad: scout.decide("scout", bad, request_id="ask-1.1"),
+            ):
+                assert isinstance(refused("invalid-answer", call), errors.InvalidAnswer)
+            refused("invalid-json", lambda bad=bad: scout.ask("scout", bad))  # type: ignore[misc]
+            assert told(scout) == before
     scout.resume("scout", 4)
     assert scout.resume("scout", 5).result == 20
 
 
-@pytest.mark.parametrize("expression", ["{1, 2}", "2 ** 60", "float('nan')", "main", "b'x'", "{1: 2}"])
-def test_an_invalid_payload_or_result_fails_the_flow_with_its_line(scout: clia.Space, expression: str) -> None:
-    scout.sessions.define(
-        "odd", f"def main(input):\n    if input:\n        return {expression}\n    return request('x', {expression})\n"
-    )
-    for early, line in ((True, None), (False, 4)):
-        session = scout.start("scout", "odd", early)
-        assert session.status == "failed"
-        assert session.failure is not None
-        assert session.failure.get("line") == line
-        assert session.failure["message"]
-        assert session.failure["reason"] == ("result" if early else "raised")
-    assert ends(root_of(scout), "scout") == [("1", "failed"), ("2", "failed")]
+def test_an_invalid_payload_or_result_fails_the_flow_with_its_line(scout: clia.Space, subtests: pytest.Subtests) -> None:
+    for expression in ("{1, 2}", "2 ** 60", "float('nan')", "main", "b'x'", "{1: 2}"):
+        source = f"def main(input):\n    if input:\n        return {expression}\n    return request('x', {expression})\n"
+        scout.sessions.define("odd", source)
+        for early, line in ((True, None), (False, 4)):
+            with subtests.test(expression, early=early):
+                session = scout.start("scout", "odd", early)
+                assert session.status == "failed"
+                assert session.failure is not None
+                assert session.failure.get("line") == line
+                assert session.failure["message"]
+                assert session.failure["reason"] == ("result" if early else "raised")
+    assert ends(root_of(scout), "scout") == [(str(number), "failed") for number in range(1, 13)]
 
 
 def test_a_flow_can_catch_the_error_of_an_invalid_payload(scout: clia.Space) -> None:
@@ -507,18 +518,22 @@ def test_resume_refuses_requests_for_people(scout: clia.Space) -> None:
     assert scout.resume("scout", "only a name").result == "only a name"
 
 
-@pytest.mark.parametrize("kind", ["timer", "command", "llm", "agent", "humane", "people"])
-def test_decide_refuses_requests_that_are_not_for_people(scout: clia.Space, kind: str) -> None:
+def test_decide_refuses_requests_that_are_not_for_people(scout: clia.Space, subtests: pytest.Subtests) -> None:
     scout.sessions.define("question", QUESTION)
-    scout.start("scout", "question", {"kind": kind, "payload": {"seconds": 3}})
-    before = told(scout)
-    error = refused("not-a-human-request", lambda: scout.decide("scout", "yes", "I say so", request_id="1.1"))
-    assert isinstance(error, errors.NotAllowed)
-    assert error.hints == ("clia session resume scout VALUE --request 1.1",)
-    assert error.fields == {"agent": "scout", "request": "1.1", "kind": kind}
-    assert refused("nothing-pending", lambda: scout.decide("scout", "yes")).hints == error.hints
-    assert told(scout) == before
-    assert scout.resume("scout", "slept").result == "slept"
+    for kind in ("timer", "command", "llm", "agent", "humane", "people"):
+        (request,) = scout.start("scout", "question", {"kind": kind, "payload": {"seconds": 3}}).pending
+        before = told(scout)
+        with subtests.test(kind):
+            error = refused(
+                "not-a-human-request",
+                lambda request=request: scout.decide("scout", "yes", "I say so", request_id=request.id),  # type: ignore[misc]
+            )
+            assert isinstance(error, errors.NotAllowed)
+            assert error.hints == (f"clia session resume scout VALUE --request {request.id}",)
+            assert error.fields == {"agent": "scout", "request": request.id, "kind": kind}
+            assert refused("nothing-pending", lambda: scout.decide("scout", "yes")).hints == error.hints
+            assert told(scout) == before
+        assert scout.resume("scout", "slept").result == "slept"
 
 
 def test_decide_answers_a_flow_that_suspended_itself(scout: clia.Space) -> None:
@@ -767,15 +782,16 @@ def test_a_decision_without_a_request_id_answers_the_only_question_to_people(sco
     assert scout.resume("scout", 1).result == [1, "yes"]
 
 
-@pytest.mark.parametrize("tag", [" ", "two\nlines", "a\0b", "\x1b[1m", "\u2028", "é: x", "Clia-Value: forged"], ids=ascii)
-def test_a_question_with_any_tag_can_be_decided(scout: clia.Space, tag: str) -> None:
+def test_a_question_with_any_tag_can_be_decided(scout: clia.Space, subtests: pytest.Subtests) -> None:
     scout.sessions.define("tagged", "def main(input):\n    return request('human', None, tag=input)\n")
-    (request,) = scout.start("scout", "tagged", tag).pending
-    assert request.tag == tag
-    decision = scout.decide("scout", "yes")
-    assert decision.session.result == "yes"
-    commit = scout.show(decision.cid)
-    assert (commit.value, commit.request) == ('"yes"', "1.1")
+    for tag in (" ", "two\nlines", "a\0b", "\x1b[1m", "\u2028", "é: x", "Clia-Value: forged"):
+        with subtests.test(ascii(tag)):
+            (request,) = scout.start("scout", "tagged", tag).pending
+            assert request.tag == tag
+            decision = scout.decide("scout", "yes")
+            assert decision.session.result == "yes"
+            commit = scout.show(decision.cid)
+            assert (commit.value, commit.request) == ('"yes"', request.id)
     assert scout.verify().clean
 
 
@@ -788,16 +804,17 @@ def test_the_author_of_a_decision_is_read_back_unchanged(scout: clia.Space, by: 
     assert scout.verify().clean
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["two\nlines", "a\0b", "\u2028\x85\x1b", "---", "x" * 500_000, {"deep": [[[[{"er": []}]]]]}, "", [], {}, None, False, 0],
-    ids=lambda value: ascii(value)[:20],
-)
-def test_any_value_can_be_decided_and_is_read_back_from_the_commit(scout: clia.Space, value: Any) -> None:
-    scout.ask("scout", {"question": "?"})
-    decision = scout.decide("scout", value)
-    assert decision.session.result == decision.value == value
-    assert json.loads(scout.show(decision.cid).value or "") == value
+DECIDED_VALUES: list[Any] = ["two\nlines", "a\0b", "\u2028\x85\x1b", "---", "x" * 500_000, {"deep": [[[[{"er": []}]]]]}]
+DECIDED_VALUES += ["", [], {}, None, False, 0]
+
+
+def test_any_value_can_be_decided_and_is_read_back_from_the_commit(scout: clia.Space, subtests: pytest.Subtests) -> None:
+    for value in DECIDED_VALUES:
+        with subtests.test(ascii(value)[:20]):
+            scout.ask("scout", {"question": "?"})
+            decision = scout.decide("scout", value)
+            assert decision.session.result == decision.value == value
+            assert json.loads(scout.show(decision.cid).value or "") == value
     assert scout.verify().clean
 
 
@@ -832,50 +849,51 @@ SCHEMA = {"type": "object", "properties": {"age": {"type": "integer", "minimum":
 LOCAL = {"$defs": {"name": {"type": "string"}}, "$ref": "#/$defs/name"}
 
 
+ANSWERS: list[tuple[Any, list[Any], list[Any]]] = [  # payload, valid answers, invalid answers
+    ({"choices": ["a", "b"]}, ["a", "b"], ["c", None, 0, ["a"], "A", "a "]),
+    ({"choices": [1, True, None]}, [1, 1.0, True, None], [False, 0, "1", 2]),
+    ({"choices": [0]}, [0], [False, None, ""]),
+    ({"choices": [{"a": 1}, []]}, [{"a": 1}, []], [{}, {"a": 1, "b": 2}, {"a": True}]),
+    ({"choices": []}, ["anything"], []),
+    ({"choices": "ab"}, ["anything"], []),
+    ({"schema": SCHEMA}, [{"age": 3}, {"age": 0, "more": "x"}], [{"age": -1}, {}, "3", None, {"age": "3"}, {"age": True}]),
+    ({"schema": SCHEMA, "choices": ["a"]}, [{"age": 3}], ["a"]),
+    ({"schema": LOCAL}, ["x"], [1]),
+    ({"schema": {"enum": ["x"]}}, ["x"], ["y"]),
+    ({"schema": {"type": "boolean"}}, [True, False], [1, 0, "true"]),
+    ({"schema": True}, ["anything"], []),
+    ({"schema": False}, [], ["anything"]),
+    ({"schema": {"type": "nonsense"}}, ["anything"], []),
+    ({"schema": {"type": 3}}, ["anything"], []),
+    ({"schema": "text"}, ["anything"], []),
+    ({"schema": {"pattern": "("}}, ["anything"], []),
+    ({"schema": {"$ref": "https://schemas.invalid/person.json"}}, ["anything"], []),
+    ({"schema": {"$ref": "file:///etc/passwd"}}, ["anything"], []),
+    ({"schema": {"$ref": "#/nowhere"}}, ["anything"], []),
+    ({"schema": {"$ref": "#"}}, ["anything"], []),
+    ({"question": "?"}, ["anything", None, [1, {}]], []),
+    (None, ["anything"], []),
+    (["choices"], ["anything"], []),
+]
+
+
 @pytest.mark.parametrize("place", [*STORES, "remote"], indirect=True)
-@pytest.mark.parametrize(
-    ("payload", "good", "bad"),
-    [
-        ({"choices": ["a", "b"]}, ["a", "b"], ["c", None, 0, ["a"], "A", "a "]),
-        ({"choices": [1, True, None]}, [1, 1.0, True, None], [False, 0, "1", 2]),
-        ({"choices": [0]}, [0], [False, None, ""]),
-        ({"choices": [{"a": 1}, []]}, [{"a": 1}, []], [{}, {"a": 1, "b": 2}, {"a": True}]),
-        ({"choices": []}, ["anything"], []),
-        ({"choices": "ab"}, ["anything"], []),
-        ({"schema": SCHEMA}, [{"age": 3}, {"age": 0, "more": "x"}], [{"age": -1}, {}, "3", None, {"age": "3"}, {"age": True}]),
-        ({"schema": SCHEMA, "choices": ["a"]}, [{"age": 3}], ["a"]),
-        ({"schema": LOCAL}, ["x"], [1]),
-        ({"schema": {"enum": ["x"]}}, ["x"], ["y"]),
-        ({"schema": {"type": "boolean"}}, [True, False], [1, 0, "true"]),
-        ({"schema": True}, ["anything"], []),
-        ({"schema": False}, [], ["anything"]),
-        ({"schema": {"type": "nonsense"}}, ["anything"], []),
-        ({"schema": {"type": 3}}, ["anything"], []),
-        ({"schema": "text"}, ["anything"], []),
-        ({"schema": {"pattern": "("}}, ["anything"], []),
-        ({"schema": {"$ref": "https://schemas.invalid/person.json"}}, ["anything"], []),
-        ({"schema": {"$ref": "file:///etc/passwd"}}, ["anything"], []),
-        ({"schema": {"$ref": "#/nowhere"}}, ["anything"], []),
-        ({"schema": {"$ref": "#"}}, ["anything"], []),
-        ({"question": "?"}, ["anything", None, [1, {}]], []),
-        (None, ["anything"], []),
-        (["choices"], ["anything"], []),
-    ],
-    ids=lambda value: json.dumps(value)[:40],
-)
-def test_an_answer_must_be_valid_for_the_request(scout: clia.Space, payload: Any, good: list[Any], bad: list[Any]) -> None:
+def test_an_answer_must_be_valid_for_the_request(scout: clia.Space, subtests: pytest.Subtests) -> None:
     scout.sessions.define("question", QUESTION)
-    scout.start("scout", "question", {"payload": payload})
-    before = told(scout)
-    for value in bad:
-        error = refused("invalid-answer", lambda value=value: scout.decide("scout", value))  # type: ignore[misc]
-        assert isinstance(error, errors.InvalidAnswer)
-        assert error.fields["request"] == "1.1"
-        assert error.fields["problem"]
-    assert told(scout) == before
-    for number, value in enumerate(good, 1):
-        scout.fork("scout", f"fork-{number}")
-        assert scout.decide(f"fork-{number}", value).session.result == value
+    for row, (payload, good, bad) in enumerate(ANSWERS):
+        (request,) = scout.start("scout", "question", {"payload": payload}).pending
+        before = told(scout)
+        with subtests.test(json.dumps(payload)[:40]):
+            for value in bad:
+                error = refused("invalid-answer", lambda value=value: scout.decide("scout", value))  # type: ignore[misc]
+                assert isinstance(error, errors.InvalidAnswer)
+                assert error.fields["request"] == request.id
+                assert error.fields["problem"]
+            assert told(scout) == before
+            for number, value in enumerate(good):
+                scout.fork("scout", f"fork-{row}-{number}")
+                assert scout.decide(f"fork-{row}-{number}", value).session.result == value
+        scout.cancel("scout")
 
 
 def test_the_operators_schema_has_precedence_over_the_request(place: SessionSpace) -> None:

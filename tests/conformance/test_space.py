@@ -1321,3 +1321,203 @@ def test_the_agents_of_an_item_of_the_agenda_are_listed_and_finish_it(space: cli
     (planned,) = space.identities.agenda("scout")
     assert planned.item.title == "Count boxes"
     assert [(agent.agent, agent.archived) for agent in planned.agents] == [("scout", False)]
+
+
+# Renaming, deleting and undoing
+
+
+def test_a_renamed_agent_keeps_its_work_and_its_former_name_leads_to_it(scout: clia.Space) -> None:
+    scout.spawn("helper", BRIEFING)
+    scout.relations.add("scout", "advises", "helper")
+    scout.relations.add_review("helper", "scout")
+    scout.trace("scout", "console", "bound")
+    done = scout.commit_with_trace("scout", "finding", changes={"a": b"1\n"}, message="Looked")
+    scout.trace("scout", "console", "pending")
+    before = scout.files("scout")
+    renamed = scout.agents.rename("scout", "lookout")
+    assert renamed[:3] == ("lookout", "scout", scout.head("lookout"))
+    assert (scout.agents(), scout.agents(archived=True)) == (["helper", "lookout"], ["scout"])
+    assert (scout.find("scout"), scout.files("lookout")) == (scout.head("lookout"), before)
+    assert [commit.subject for commit in scout.history.own("lookout")] == [
+        "rename: scout to lookout",
+        "Looked",
+        "spawn: Look around",
+    ]
+    assert scout.agents.briefing("lookout") == BRIEFING
+    assert texts(scout.traces.of(done).entries) == ["bound"]  # type: ignore[union-attr]
+    assert texts(scout.traces.pending("lookout")) == ["pending"]
+    assert (scout.relations.reviewers("lookout"), scout.relations.reviewing("helper")) == (["helper"], ["scout"])
+    assert [edge[:3] for edge in scout.relations("lookout")] == [
+        ("lookout", "advises", "helper"),
+        ("lookout", "renamed-from", "scout"),
+    ]
+    assert "a" in scout.diff("lookout")
+    error = refused("no-such-agent", lambda: scout.commit("scout", "finding", changes={"b": b""}))
+    assert error.message == "agent 'scout' was renamed to 'lookout'"
+    refused("no-such-agent", lambda: scout.agents.restore("scout"))
+    refused("already-exists", lambda: scout.spawn("scout", BRIEFING))
+    scout.commit("lookout", "finding", changes={"b": b"2\n"})
+    scout.agents.rename("lookout", "third")
+    assert scout.find("scout") == scout.find("lookout") == scout.head("third")
+    assert [commit.agent for commit in scout.history.own("scout")] == ["third", "lookout", "lookout", "scout", "scout"]
+    assert scout.verify().findings == ()
+    scout.rebuild()
+    assert scout.verify().findings == ()
+
+
+def test_a_name_that_is_invalid_or_taken_is_refused(scout: clia.Space) -> None:
+    scout.spawn("helper", BRIEFING)
+    refused("same-name", lambda: scout.agents.rename("scout", "scout"))
+    refused("invalid-name", lambda: scout.agents.rename("scout", "Not A Name"))
+    refused("already-exists", lambda: scout.agents.rename("scout", "helper"))
+    refused("no-such-agent", lambda: scout.agents.rename("nobody", "somebody"))
+    refused("invalid-relation", lambda: scout.relations.add("scout", "renamed-from", "helper"))
+    assert scout.agents() == ["helper", "scout"]
+
+
+def test_an_agent_with_a_live_session_is_not_renamed(scout: clia.Space) -> None:
+    scout.ask("scout", "Which one?", choices=["a", "b"])
+    refused("session-live", lambda: scout.agents.rename("scout", "lookout"))
+    assert scout.agents() == ["scout"]
+
+
+def test_landing_goes_on_after_a_rename(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"2\n"})
+    space.land("scout", "main", squash=True)
+    space.agents.rename("scout", "lookout")
+    assert [landing["onto"] for landing in space.history.landings("lookout")] == ["refs/heads/main"]
+    space.commit("lookout", "finding", changes={"a": b"3\n"})
+    landed = space.land("lookout", "main", squash=True)
+    assert isinstance(landed, clia.Landed)
+    assert git("show", "main:a", cwd=people) == "3"
+
+
+@local_only
+def test_an_agent_that_did_nothing_is_deleted_and_its_name_is_free(scout: clia.Space) -> None:
+    scout.agents.delete("scout")
+    assert scout.agents() == []
+    scout.spawn("scout", clia.Briefing(title="Again"))
+    assert scout.agents.briefing("scout").title == "Again"
+    assert scout.verify().findings == ()
+    assert scout.trust.verify().findings == ()
+
+
+@pytest.mark.parametrize("space", ["local", "remote"], indirect=True)
+def test_an_agent_that_did_something_is_not_deleted(scout: clia.Space) -> None:
+    deeds = {
+        "commit": lambda: scout.commit("commit", "finding", changes={"a": b""}),
+        "trace": lambda: scout.trace("trace", "console", "x"),
+        "question": lambda: scout.decide("question", "a", request=scout.ask("question", "Which?", choices=["a"]).pending[0].id),
+        "reviewed": lambda: scout.relations.add_review("scout", "reviewed"),
+        "reviewer": lambda: scout.relations.add_review("reviewer", "scout"),
+        "parent": lambda: scout.spawn_from("child", BRIEFING, "parent"),
+    }
+    for name, deed in deeds.items():
+        scout.spawn(name, BRIEFING)
+        deed()
+        error = refused("agent-has-work", lambda name=name: scout.agents.delete(name))  # type: ignore[misc]
+        assert error.hints[0] == f"put it away: clia archive {name}"
+    assert {*deeds} <= {*scout.agents()}
+
+
+def test_undo_reverts_a_commit_and_undoing_twice_restores_it(scout: clia.Space) -> None:
+    scout.commit("scout", "finding", changes={"a": b"1\n", "b": b"1\n"}, message="One")
+    one = scout.commit("scout", "finding", changes={"a": b"2\n"}, message="Two")
+    last = scout.undoing.last_change()
+    assert (last.verb, last.what, last.agent, last.problem) == ("commit", "finding by scout: Two", "scout", None)
+    undone = scout.undo(change=last.change)
+    assert (undone.commit, scout.files("scout")) == (scout.head("scout"), {"a": b"1\n", "b": b"1\n"})
+    revert = scout.show("scout")
+    assert (revert.kind, revert.subject, revert.meta["reverts"]) == ("agent-commit", 'Revert "Two"', one)
+    refused("not-the-last-change", lambda: scout.undo(change=last.change))
+    scout.undo()
+    assert scout.files("scout")["a"] == b"2\n"
+    assert scout.verify().findings == ()
+
+
+def test_undo_of_a_spawn_deletes_the_agent_unless_it_did_something(scout: clia.Space) -> None:
+    if scout.has_hub:
+        refused("agent-has-work", scout.undo)
+        return
+    scout.undo()
+    assert scout.agents() == []
+    refused("not-undoable", scout.undo)
+
+
+def test_undo_reverts_a_merge(scout: clia.Space) -> None:
+    scout.spawn("lead", BRIEFING)
+    scout.commit("lead", "finding", changes={"lead": b""})
+    scout.commit("scout", "finding", changes={"a": b"1\n"})
+    scout.merge("lead", "scout")
+    assert scout.undo().what == "merged scout into lead"
+    assert [*scout.files("lead")] == ["lead"]
+
+
+@pytest.mark.parametrize("how", ["squash", "merge", "fast-forward"])
+def test_undo_of_a_landing_is_a_commit_on_the_branch_and_the_work_can_land_again(space: clia.Space, people: Path, how: str) -> None:
+    before = git("rev-parse", "main", cwd=people)
+    space.commit("scout", "finding", changes={"a": b"2\n"}, message="Looked")
+    landed = space.land("scout", "main", how=how)
+    assert isinstance(landed, clia.Landed)
+    git("commit", "-q", "--allow-empty", "-m", "later work of people", cwd=people)
+    undone = space.undo()
+    assert git("log", "-1", "--format=%H %s", "main", cwd=people) == f'{undone.commit} Revert "Looked"' or how == "merge"
+    assert git("diff", before, "main", cwd=people) == ""
+    assert git("status", "--porcelain", cwd=people) == ""
+    assert git("merge-base", "--is-ancestor", landed.cid, "main", cwd=people) == ""
+    assert space.history.landings("scout") == []
+    again = space.land("scout", "main", how=how)
+    assert isinstance(again, clia.Landed)
+    assert git("show", "main:a", cwd=people) == "2"
+    space.undo()
+    space.undo()
+    assert git("show", "main:a", cwd=people) == "2"
+    assert isinstance(space.land("scout", "main"), clia.UpToDate)
+    assert space.verify().findings == ()
+
+
+def test_undo_is_refused_if_later_work_changed_the_same_lines(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"2\n"})
+    space.land("scout", "main")
+    (people / "a").write_text("other\n")
+    git("commit", "-qam", "changed", cwd=people)
+    head = git("rev-parse", "main", cwd=people)
+    assert refused("revert-conflict", space.undo).fields["paths"] == ["a"]
+    assert git("rev-parse", "main", cwd=people) == head
+
+
+def test_undo_takes_back_archiving_and_relations(scout: clia.Space) -> None:
+    scout.spawn("helper", BRIEFING)
+    scout.agents.archive("scout")
+    scout.undo()
+    assert scout.agents() == ["helper", "scout"]
+    scout.undo()
+    assert scout.agents() == ["helper"]
+    scout.undo()
+    scout.relations.add("scout", "advises", "helper")
+    scout.undo()
+    assert scout.relations("scout") == []
+    scout.undo()
+    assert [edge.kind for edge in scout.relations("scout")] == ["advises"]
+
+
+def test_undo_restores_the_version_of_a_behaviour_that_was_current(scout: clia.Space) -> None:
+    first = scout.behaviours.add("look", "Look at {{task}}.", "prompt")
+    second = scout.behaviours.add("look", "Look closely at {{task}}.")
+    scout.undo()
+    assert scout.behaviours.get("look").current == first.cid
+    scout.behaviours.adopt("look", second.cid)
+    scout.undo()
+    assert scout.behaviours.get("look").current == first.cid
+    scout.behaviours.retire("look")
+    scout.undo()
+    assert scout.behaviours.get("look").current == first.cid
+
+
+def test_what_people_stated_cannot_be_undone(scout: clia.Space) -> None:
+    scout.decide("scout", "a", request=scout.ask("scout", "Which?", choices=["a", "b"]).pending[0].id)
+    assert refused("not-undoable", scout.undo).hints != ()
+    scout.types.register("review", "agent-commit")
+    assert "type" in refused("not-undoable", scout.undo).message
+    scout.agents.rename("scout", "lookout")
+    assert "clia rename lookout NEW" in refused("not-undoable", scout.undo).hints[0]

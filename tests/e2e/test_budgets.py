@@ -16,6 +16,7 @@ from clia.capture.service import CapturedSession
 from clia.errors import Conflict, InvalidDocument, NotAllowed
 from clia.facade.config import read_config
 from clia.workers.rule_checks import check_rules
+from support import clia as command
 from support.effects import asked, context_for, made_space, tools_for
 
 if TYPE_CHECKING:
@@ -145,12 +146,26 @@ def test_a_worker_puts_requests_off_and_a_hook_refuses_calls(tmp_path: Path) -> 
             "tool_input": {"command": "ls"},
         }
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("CLIA_", "GIT_"))}
-        variables = {**kept, "CLIA_AGENT": "scout", "CLIA_HOOK_INGEST": "off", "CLIA_CONFIG": str(tmp_path / "config.toml")}
+        (root / ".git/clia/config.toml").write_bytes((tmp_path / "config.toml").read_bytes())
+        (tmp_path / "lax.toml").write_text("", "utf-8")  # the environment of an agent chooses no policy
+        variables = {**kept, "CLIA_AGENT": "scout", "CLIA_HOOK_INGEST": "off", "CLIA_CONFIG": str(tmp_path / "lax.toml")}
         words = [sys.executable, "-P", "-m", "clia", "hook", "claude-code", "600"]
         done = subprocess.run(words, cwd=root, env=variables, input=json.dumps(event).encode(), capture_output=True, check=True)
         answer = json.loads(done.stdout)["hookSpecificOutput"]
         assert answer["permissionDecision"] == "deny"
         assert "used up" in answer["permissionDecisionReason"]
+
+
+def test_a_run_keeps_the_configuration_that_a_person_chose(tmp_path: Path) -> None:
+    with space_with(tmp_path, "[budget.agent.scout]\ncalls = 7\n"):
+        root, strict, lax = tmp_path / "space", str(tmp_path / "config.toml"), tmp_path / "lax.toml"
+    lax.write_text("", "utf-8")
+    shown = f"{sys.executable} -P -m clia budget scout --path {root} --json"
+    for change in (f"CLIA_CONFIG={lax}", "env -u CLIA_CONFIG", f"CLIA_RUN_SECRET=x CLIA_AGENT=other CLIA_CONFIG={lax}"):
+        ran = command("run", "scout", "--", "sh", "-c", f"{change} {shown}", cwd=root, env={"CLIA_CONFIG": strict})
+        (state,) = json.loads(ran.out[ran.out.index("[") : ran.out.rindex("]") + 1])
+        assert state["allowed"] == 7, change
+        assert ("is ignored, because the agent other acts" in ran.out + ran.err) == ("CLIA_AGENT=other" in change)
 
 
 @pytest.mark.parametrize(

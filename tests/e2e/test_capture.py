@@ -41,7 +41,7 @@ class RehearsalProcess:
 
     def __init__(self, root: Path, tool: str, script: Script, *arguments: str, env: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
-            [program(), "hook", "rehearse", tool, "--script", "-", "--json", *arguments],
+            [program(), "hook", "rehearse", tool, "--path", ".", "--script", "-", "--json", *arguments],
             cwd=root,
             env=environment(None, CLIA_HOOK_INGEST="") | (env or {}),
             stdin=subprocess.PIPE,

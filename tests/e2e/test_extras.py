@@ -74,9 +74,9 @@ def install(extra: str = "") -> Install:
             needed = Requirement(line)
             if needed.marker is None or any(needed.marker.evaluate({"extra": chosen}) for chosen in (extras or {""})):
                 waiting.append((normal(needed.name), frozenset(needed.extras)))
-    sizes["clia-agents"] = sum(
-        path.stat().st_size for path in (ROOT / "src").rglob("*") if path.suffix != ".pyc" and path.is_file()
-    )
+    # Other processes write bytecode meanwhile, first to files that they rename.
+    sources = [path for path in (ROOT / "src").rglob("*") if "__pycache__" not in path.parts and path.is_file()]
+    sizes["clia-agents"] = sum(path.stat().st_size for path in sources)
     return Install(sizes)
 
 
@@ -157,7 +157,7 @@ def test_the_base_install_does_the_work_of_agents(tmp_path: Path) -> None:
         "agents export --slug scout --to codex-agent",
         "agents doctor",
         "hook install claude-code --yes",
-        "hook rehearse claude-code --seed 1 --stop-after 8",
+        "hook rehearse claude-code --path . --seed 1 --stop-after 8",
         "ingest",
         "completion bash",
     ):

@@ -342,6 +342,46 @@ def test_a_prompt_starts_ingest_except_in_a_run(space: Path, spy: SpawnSpy) -> N
     assert not spy.fire(space, "UserPromptSubmit", CLIA_RUN=str((space / ".git").resolve()))
 
 
+@pytest.mark.parametrize("place", ["", "worktree"])
+def test_the_end_of_a_call_starts_ingest_if_head_moved_since_the_last_one(space: Path, spy: SpawnSpy, place: str) -> None:
+    git("worktree", "add", "--quiet", "--detach", "worktree", cwd=space)
+    assert not spy.fire(space, "PostToolUse"), "no ingest has run here"
+    begun = spool_of(space) / "ingest-begun"
+    begun.touch()
+    later = begun.stat().st_mtime_ns
+    assert not spy.fire(space, "PostToolUse")
+    git("commit", "--quiet", "--allow-empty", "--message=second", cwd=space / place)
+    admin = git("rev-parse", "--absolute-git-dir", cwd=space / place).strip()
+    os.utime(f"{admin}/logs/HEAD", ns=(later + 1, later + 1))
+    assert spy.fire(space, "PostToolUse")
+    assert spy.fire(space, "AfterTool", "gemini")
+    assert not spy.fire(space, "PreToolUse")
+    assert not spy.fire(space, "PostToolUse", CLIA_RUN=str((space / ".git").resolve()))
+    os.utime(begun, ns=(later + 1, later + 1))
+    assert not spy.fire(space, "PostToolUse")
+
+
+def test_a_commit_of_a_tool_is_its_own_when_the_hook_of_its_call_returns(tmp_path: Path) -> None:
+    root = new_space(tmp_path.resolve() / "root")
+    env = environment(tmp_path, CLIA_HOOK_INGEST="60") | {"GIT_COMMITTER_NAME": "Tess", "GIT_COMMITTER_EMAIL": "t@example.org"}
+    assert clia("init", cwd=root, env=env).code == 0
+
+    def send(name: str, **fields: Any) -> None:
+        body = {"session_id": "abcdef12-9", "hook_event_name": name, "cwd": str(root), **fields}
+        assert fire(root, json.dumps(body).encode(), env=env) == QUIET
+
+    send("SessionStart", source="startup")
+    send("UserPromptSubmit", prompt="Do it.", prompt_id="p1")
+    call = {"tool_name": "Bash", "tool_use_id": "t1"}
+    send("PreToolUse", **call, tool_input={"command": "git commit"})
+    (root / "made.txt").write_text("made\n")
+    git("add", ".", cwd=root)
+    git("commit", "--quiet", "--message=The tool's", cwd=root)
+    send("PostToolUse", **call, tool_response="")
+    blamed = clia("blame", "main", "made.txt", cwd=root, env=env)
+    assert "claude-abcdef12" in blamed.out
+
+
 def test_ingest_is_not_started_if_it_runs_already_or_is_disabled(space: Path, spy: SpawnSpy) -> None:
     assert not spy.fire(space, "Stop", CLIA_HOOK_INGEST="off")
     with open(spool_of(space) / "ingest.lock", "w") as lock:

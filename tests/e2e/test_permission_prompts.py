@@ -28,9 +28,11 @@ from clia.errors import NotFound, StaleRequest
 from clia.rules.evaluation import evaluate
 from clia.rules.model import parse_rule
 from clia.users.service import users_of
+from support import clia as command
 from support import git
 from support.effects import made_space
 from support.forge_server import Api, ForgeProcess
+from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,6 +238,19 @@ def test_always_grants_the_same_call_until_it_is_revoked(desk: ToolDesk) -> None
     assert desk.space.show(revocation).kind == "decision"
     assert [grant.state for grant in grants(desk.space)] == ["revoked"]
     assert desk.run("deploy prod", "toolu_5", seconds=1)["permissionDecision"] == "ask"
+
+
+def test_a_refused_revocation_leaves_no_question(desk: ToolDesk) -> None:
+    hook = desk.start("deploy prod", "toolu_1")
+    (request,) = desk.waiting()
+    desk.decide(request, "always")
+    assert printed(hook)["permissionDecision"] == "allow"
+    (grant,) = grants(desk.space)
+    ran = command("grant", "revoke", grant.decision[:10], "-m", "Mine.", cwd=desk.root, env={"CLIA_AGENT": "scout"})
+    assert (ran.code, "person-needed" in ran.err) == (1, True), ran.err
+    refused("not-a-person", lambda: revoke(desk.space, grant, "Mine.", "scout"))
+    assert desk.space.pending("scout") == []
+    assert [grant.state for grant in grants(desk.space)] == ["active"]
 
 
 def test_a_grant_does_not_cover_a_rule_that_was_not_shown_with_it(desk: ToolDesk) -> None:

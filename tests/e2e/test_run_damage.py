@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from clia.testing import Crash, crash_at
 from support import git, program, scripted_tool
 from support.programs import run
 from support.spaces import settings, trace_texts
@@ -70,6 +71,49 @@ def test_a_program_that_deletes_its_worktree_leaves_its_trace_and_no_deletion(sp
     assert space.files(report.commit).keys() == {"kept.txt", ".gitignore"}
     assert space.show(report.commit).meta["worktree"].startswith("the worktree was deleted")
     assert run(space, "test", "-f", "kept.txt").exit_code == 0
+
+
+REMOVALS = {
+    "link deleted": "rm .git",
+    "worktree deleted": 'rm -r "$PWD"',
+    "unregistered": 'rm -r "$(git rev-parse --git-dir)"',
+    "unregistered and link deleted": 'rm -r "$(git rev-parse --git-dir)" .git',
+    "everything deleted": 'rm -r "$(git rev-parse --git-dir)" "$PWD"',
+    "removed by git": 'git worktree remove --force "$PWD"',
+    "removed by git and added again": 'D=$PWD; cd "$(git rev-parse --git-common-dir)"; git worktree remove --force $D; '
+    "git worktree add -q --detach $D $TIP; cd $D; echo last > last.txt",
+    "own repository and unregistered": 'rm -r "$(git rev-parse --git-dir)" .git; git init -q .',
+}
+OWN_COMMITS = (
+    "git config user.name T; git config user.email t@t; echo 1 > a.txt; git add a.txt; git commit -qm first; "
+    "echo 2 > b.txt; git add b.txt; git commit -qm draft; git commit -q --amend -m second; TIP=$(git rev-parse HEAD)"
+)
+
+
+@pytest.mark.parametrize("case", REMOVALS)
+def test_commits_of_a_program_that_removes_its_worktree_are_adopted(space: clia.Space, root: Path, case: str) -> None:
+    report = run(space, "sh", "-c", f"{OWN_COMMITS}; {REMOVALS[case]}")
+    assert report.problem is None
+    assert report.commit is not None
+    assert space.show(report.commit).meta["worktree"]
+    own = [commit.message.partition("\n")[0] for commit in space.history.own("scout") if commit.own is not None]
+    assert own == ["second", "first"]
+    assert len(report.kept) == 1  # the draft
+    assert space.files("scout").keys() - {"last.txt"} == {"kept.txt", ".gitignore", "a.txt", "b.txt"}
+    assert [line.agent for line in space.blame("scout", "b.txt")] == ["scout"]
+    assert "unreachable commit" not in git("fsck", "--no-reflogs", "--unreachable", cwd=root)
+    assert run(space, "test", "-f", "b.txt").exit_code == 0
+    assert space.verify().findings == ()
+
+
+def test_commits_of_a_killed_run_whose_worktree_was_removed_are_adopted_by_the_next(space: clia.Space, root: Path) -> None:
+    script = f'{OWN_COMMITS}; git worktree remove --force "$PWD"'
+    with clia.open(root, settings=settings(reached=crash_at("program-ended"))) as killed, pytest.raises(Crash):
+        run(killed, "sh", "-c", script)
+    assert run(space, "true").left is not None
+    own = [commit.message.partition("\n")[0] for commit in space.history.own("scout") if commit.own is not None]
+    assert own == ["second", "first"]
+    assert "unreachable commit" not in git("fsck", "--no-reflogs", "--unreachable", cwd=root)
 
 
 def test_a_killed_program_leaves_its_files_and_its_exit_code(space: clia.Space) -> None:

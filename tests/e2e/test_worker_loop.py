@@ -95,7 +95,7 @@ class Mute(Exception):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (Mute(), "Mute, which cannot say what is wrong"),
+        (Mute(), "Mute with an unreadable message"),
         (ValueError("a\0b"), "ValueError: a\ufffdb"),
         (ValueError("\ud800x"), "ValueError: \\ud800x"),
     ],
@@ -121,7 +121,7 @@ def test_an_effect_whose_module_raises_an_error_without_a_message_is_named(monke
 
     monkeypatch.setattr(EntryPoint, "load", load)
     effects = Effects(Config(), {}, entry_points=[EntryPoint("bad", "some.module:handle", "clia.effects")])
-    with pytest.raises(InvalidInput, match="Mute, which cannot say what is wrong"):
+    with pytest.raises(InvalidInput, match="Mute with an unreadable message"):
         effects["bad"]
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.archive_crashes import ACTIONS, crash_everywhere, write_while_put_away
+from support.archive_crashes import ACTIONS, crash_everywhere, put_away_and_back_beside_a_stopped_pack, write_while_put_away
 from support.crashes import apart
+from support.fuzzer.traced import is_possible
 from support.space_crashes import make_template
 
 if TYPE_CHECKING:
@@ -35,3 +36,8 @@ def test_a_crash_at_any_step_loses_nothing_and_the_next_run_finishes(template: s
 
 def test_agents_commit_while_they_are_put_away(template: str, tmp_path: Path) -> None:
     apart(write_while_put_away, template, str(tmp_path))
+
+
+@pytest.mark.skipif(not is_possible(), reason="this kernel does not let processes be traced")
+def test_an_agent_that_returns_while_git_packs_refs_keeps_its_refs(template: str, tmp_path: Path) -> None:
+    assert apart(put_away_and_back_beside_a_stopped_pack, template, str(tmp_path)) > 5

@@ -17,6 +17,7 @@ from clia.testing import components
 from clia.trust import move_log
 from support import git
 from support.crashes import FORK, result_of, started
+from support.machine_logs import logged_ids
 from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
@@ -288,12 +289,8 @@ def test_a_stopped_process_that_holds_the_log_of_moves_stops_nobody(root: Path, 
     said = "recorded, but not in the log yet (the lock '@log' is busy, held by "
     assert [notice[: len(said)] for notice in notices] == [said, said]
     assert cid
-    assert cid not in logged(root)
+    assert cid not in logged_ids(root)
     with clia.open(root, settings=settings(notify=notices.append)) as space:
-        assert cid in logged(root)
+        assert cid in logged_ids(root)
         assert space.verify().clean
     assert len(notices) == 2
-
-
-def logged(root: Path) -> str:
-    return git("log", "--format=%B", "--glob=refs/clia/log/*", cwd=root)

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path  # noqa: TC003  # Hypothesis reads the annotation at run time
 from typing import TYPE_CHECKING, Any
 
-import pytest  # noqa: TC002  # Hypothesis reads the annotation at run time
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ from support.spaces import BRIEFING
 from support.spaces import settings as space_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from clia.space.model import AgentCommit
 
@@ -47,6 +47,7 @@ class Org:
         self.bound: dict[str, set[str]] = {}
         self.places: dict[str, tuple[str, str | None]] = {}
         self.worktrees: dict[str, list[Path]] = {}
+        self.seen: dict[tuple[str, str], set[str]] = {}  # (identity, place) -> guardrails that agents were spawned with
         self.count = 0
         for directory in DIRECTORIES:
             (top / "acme" / directory).mkdir(parents=True, exist_ok=True)
@@ -111,14 +112,47 @@ class Org:
         known = [slug for slug in SLUGS[1:] if self.has(place, slug)]
         slug = self.choice.choice(known) if known and self.choice.random() < 0.6 else None
         name = f"agent-{len(self.bound)}"
-        with self.opened(start) as space:
-            if parent is None:
-                space.spawn(name, BRIEFING, slug=slug)
-            else:
-                space.spawn_from(name, BRIEFING, parent, slug=slug)
         inherited = self.places[parent][1] if parent is not None and slug is None else slug
+        kept = self.bound[parent] if parent is not None and slug is None else set()
+
+        def spawn() -> None:
+            with self.opened(start) as space:
+                if parent is None:
+                    space.spawn(name, BRIEFING, slug=slug)
+                else:
+                    space.spawn_from(name, BRIEFING, parent, slug=slug)
+
+        gone = self.gone(place, inherited) - kept
+        if gone:
+            self.check_refused(spawn, gone)
+        spawn()
         self.places[name] = (place, inherited)
-        self.bound[name] = self.given(place, inherited) | (self.bound[parent] if parent is not None and slug is None else set())
+        self.bound[name] = self.given(place, inherited) | kept
+        for outer in above(place):
+            for identity in {"root", inherited or "root"}:
+                self.seen.setdefault((identity, outer), set()).update(self.given(outer, identity))
+
+    def gone(self, place: str, slug: str | None) -> set[str]:
+        """What agents at a place were bound by, and what is not there any more."""
+        places = [(identity, outer) for identity in {"root", slug or "root"} for outer in above(place)]
+        return {
+            rule for identity, outer in places for rule in self.seen.get((identity, outer), set()) - self.given(outer, identity)
+        }
+
+    def check_refused(self, spawn: Callable[[], None], gone: set[str]) -> None:
+        """A spawn is refused until a person's decision names the loss."""
+        with pytest.raises(CliaError) as caught:
+            spawn()
+        assert caught.value.code == "guardrail-change"
+        assert all(any(repr(rule) in text for text in caught.value.fields["losses"]) for rule in gone)
+        with self.opened() as space:
+            accepted = space.identities.accept_loss("Agreed.", by="Ada")
+            assert gone <= {loss.text for loss in accepted.lost}
+        message = git("log", "-20", "--format=%B", "refs/clia/guardrails", cwd=self.main)
+        assert all(rule in message for rule in gone)
+        for (identity, outer), rules in self.seen.items():
+            if rules - self.given(outer, identity):
+                self.seen[identity, outer] = self.given(outer, identity)
 
     def check_out(self) -> None:
         if not self.bound:
@@ -198,6 +232,10 @@ class Org:
             said = " ".join(item.message for item in profile.diagnostics if item.code == "guardrails-missing")
             shown = texts(profile.get("guardrails") or ())
             assert all(rule in shown or rule in said for rule in must), (path, must - shown)
+
+
+def above(place: str) -> list[str]:
+    return [outer for outer in PLACES if not outer or f"{place}/".startswith(f"{outer}/")]
 
 
 def put(directory: Path, slug: str, document: dict[str, Any]) -> None:

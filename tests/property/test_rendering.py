@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.forge.rendering import ansi, diffs, jsons, texts, traces
+from clia.forge.rendering import ansi, diffs, json_view, texts, traces
 from support.documents import values
 from support.markup import read, shown, within
 
@@ -108,7 +108,7 @@ def test_windows_tile_the_trace(count: int, at: int, size: int) -> None:
     hostile,
 )
 def test_any_json_gives_only_our_tags(value: Any, find: str) -> None:
-    html = jsons.to_html(value, find)
+    html = json_view.to_html(value, find)
     read(html)
     html.encode("utf-8")
 

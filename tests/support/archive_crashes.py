@@ -8,10 +8,12 @@ from pathlib import Path
 from subprocess import CalledProcessError
 from typing import TYPE_CHECKING
 
+from clia.errors import GitError
 from clia.git import archive
 from clia.testing import components
 from support import git
 from support.crashes import CrashHook, crash, crash_points, run_all
+from support.fuzzer.traced import STOP, Fault, Run
 from support.space_crashes import CrashSpace, copied
 from support.space_driver import Writer, check_nothing_lost
 
@@ -140,3 +142,32 @@ def write_while_put_away(template: str, to: str) -> None:
     _clean_up(place)
     with place.open() as space:
         check_nothing_lost(place.root, place.paper, space)
+
+
+def put_away_and_back_beside_a_stopped_pack(template: str, to: str) -> int:
+    """Stop ``git pack-refs`` after each of its changes, put an agent away and bring it back, and let git finish.
+
+    The agent keeps its refs. Return how often git was stopped.
+    """
+    place = copied(template, Path(to, "pack"))
+    words = ["git", "pack-refs", "--all"]
+    with place.open() as space:
+        refs = components(space).git.refs
+        archiving = components(space).archiving
+        for after in range(1, 1000):
+            for ref in ("refs/heads/agents/scout", "refs/clia/agents/scout"):
+                head = refs.get(ref)
+                git("update-ref", "-d", ref, cwd=place.root)
+                git("update-ref", ref, str(head), cwd=place.root)  # loose again
+            before = refs_of(space)
+            run = Run(words, Fault(STOP, after), str(place.root)).wait()
+            if run.is_stopped:
+                with suppress(GitError):  # git holds the lock of the packed refs
+                    archiving.put_away(["scout"])
+                with suppress(OSError):
+                    refs.bring_back(refs.archive.among(before))
+                run.go_on()
+            assert refs_of(space) == before, f"git was stopped after {after} changes"
+            if run.ended is not None and run.ended.changes < after:
+                return after - 1
+    raise AssertionError("git did not end")

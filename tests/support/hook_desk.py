@@ -13,7 +13,8 @@ from clia.capture.installation.hook_tools import TOOLS, CliaProgram
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.capture.installation.hook_health import HookFinding, HooksHealth
+    from clia.capture.installation.findings import HookFinding
+    from clia.capture.installation.hook_health import HooksHealth
 
 
 GUARD = "command -v clia >/dev/null 2>&1 || exit 0; "

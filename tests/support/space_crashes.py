@@ -30,7 +30,7 @@ from support.space_driver import Paper, Writer, check_nothing_lost, settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BRANCH = "refs/heads/main"
+BRANCH, SIDE = "refs/heads/main", "refs/heads/side"
 ATTACHED = {"text": "attached"}
 KEPT = {"type": "behaviour", "name": "kept", "kind": "prompt", "body": "Look."}
 
@@ -89,6 +89,29 @@ def merged(space: clia.Space, name: str) -> bool:
     return name in space.relations.merged("scout")
 
 
+def revert_landing(space: clia.Space) -> object:
+    (landing,) = space.history.landings("helper")
+    body = {**landing, "event": "landing-undone", "agent": "helper"}
+    return components(space).reverts.revert_on_branch(SIDE, (landing["base"], landing["cid"]), body)
+
+
+def landing_is_reverted(space: clia.Space) -> bool:
+    """Check that the branch and the agent's chain are both updated or both unchanged."""
+    is_reverted = "helper.txt" not in tracked(space, SIDE).split()
+    assert (space.history.landings("helper") == []) == is_reverted
+    return is_reverted
+
+
+def renamed(space: clia.Space) -> bool:
+    """Check that both names, the pending trace and the relations changed together."""
+    is_renamed = "scout" not in space.agents()
+    if is_renamed:
+        assert "scout" in space.agents(archived=True)
+        assert space.find("scout") == space.head("fresh")
+        assert ("fresh", "advises", "helper") in [edge[:3] for edge in space.relations("fresh")]
+    return is_renamed
+
+
 VICTIMS, CHANGES = clia.Briefing(title="victim's"), {"verb.txt": b"verb\n"}
 VERBS = {
     "spawn": SpaceVerb("fresh", lambda s: s.spawn("fresh", VICTIMS), is_victims),
@@ -117,6 +140,10 @@ VERBS = {
     "land by squash": SpaceVerb("scout", lambda s: s.land("scout", "main", squash=True), landed),
     "archive": SpaceVerb("scout", lambda s: s.agents.archive("scout"), lambda s: "scout" not in s.agents()),
     "restore": SpaceVerb("old", lambda s: s.agents.restore("old"), lambda s: "old" not in s.agents(archived=True)),
+    "rename": SpaceVerb("fresh", lambda s: s.agents.rename("scout", "fresh"), renamed),
+    "delete": SpaceVerb("idle", lambda s: s.agents.delete("idle"), lambda s: "idle" not in s.agents()),
+    "undo a commit": SpaceVerb("scout", lambda s: s.undo(), lambda s: "before.txt" not in s.files("scout")),
+    "undo a landing": SpaceVerb("helper", revert_landing, landing_is_reverted),
     "attach trace": SpaceVerb(
         "scout",
         lambda s: s.traces.attach(s.agents.genesis("scout"), [ATTACHED]),
@@ -128,8 +155,10 @@ VERBS = {
 INTENT, COMMITTED, LOGGING = (CrashPoint(step, 1) for step in ("intent-recorded", "committed", "log-locked"))
 MOST_STEPS = 3  # of a recovery: inside a ref's lock, notes bound, finished
 MOST_RACE_STEPS = 120
-MOVES_ASIDE = (VERBS["archive"], VERBS["restore"])
-WITH_INTENT = ("spawn", "commit with trace", "land by merge")
+MOVES_ASIDE = (VERBS["archive"], VERBS["restore"], VERBS["delete"], VERBS["undo a commit"])
+ALONE = (VERBS["delete"],)
+"""Verbs that are refused once a second process works on the agent."""
+WITH_INTENT = ("spawn", "commit with trace", "land by merge", "rename", "delete", "undo a landing")
 
 
 def make_template(home: str) -> None:
@@ -146,6 +175,9 @@ def make_template(home: str) -> None:
             space.spawn_at(name, clia.Briefing(title=name), "main")
             writer.trace(name, f"template {name} bound")
             writer.commit(name, path, f"{name}\n", with_trace=True)
+        git("branch", "side", cwd=root)
+        space.land("helper", "side")
+        space.spawn("idle", clia.Briefing(title="idle"))
         writer.commit("scout", "README.md", "scout\n")
         writer.relate("scout", "advises", "helper")
         writer.trace("scout", "template scout pending")
@@ -206,7 +238,7 @@ def crash_beside_another(place: CrashSpace, case: CrashCase[SpaceVerb]) -> None:
     crash_beside(partial(run_verb, place, case.verb), case.at, partial(run_second, place, case.verb), 1)
     with place.open() as space:
         assert space.files(case.verb.agent)["second.txt"] == b"second 1\n"
-        if case.verb not in MOVES_ASIDE:  # the second process had to undo those
+        if case.verb not in MOVES_ASIDE:  # the second process had to undo those, or did something later
             check_settled(place, case, space)
 
 
@@ -228,7 +260,8 @@ def check_settled(place: CrashSpace, case: CrashCase[SpaceVerb], space: clia.Spa
         assert verb.done(space)
         check_nothing_lost(place.root, place.paper, space)
         assert not list((place.root / ".git/refs").rglob("*.lock"))
-    assert space.trust.verify().findings == (), "each move that happened has one entry in the log"
+    findings = space.trust.verify().findings
+    assert findings == (), f"each move that happened has one entry in the log: {findings}"
 
 
 def crash_at_each_point(template: str, to: str, name: str, everything: bool) -> None:
@@ -246,7 +279,7 @@ def crash_at_each_point(template: str, to: str, name: str, everything: bool) -> 
         for way_name, way in ways.items()
         if everything or (case.at.number == 1 and (way_name == "beside" or verb in MOVES_ASIDE))
         # The second process would look for an agent that the first one has just put aside.
-        if not (way_name == "beside" and verb in MOVES_ASIDE and case.past)
+        if not (way_name == "beside" and ((verb in MOVES_ASIDE and case.past) or verb in ALONE))
     ]
     run_all(jobs, at_once=16)  # most of them wait until the lock of a killed process is stale
 

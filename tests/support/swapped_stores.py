@@ -15,6 +15,8 @@ from support.spaces import settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
 TABLES = ("clia_streams", "clia_entries", "clia_values", "clia_edges", "clia_retractions")
 
 
@@ -93,3 +95,14 @@ class SwappableSpace(NamedTuple):
 
     def refs(self) -> str:
         return git("for-each-ref", cwd=self.root)
+
+
+def swappable_on(request: pytest.FixtureRequest, root: Path) -> SwappableSpace:
+    """The space of a fixture whose parameter is ``sqlite`` or ``postgresql``."""
+    return SwappableSpace(root, None if request.param == "sqlite" else request.getfixturevalue("postgres_address"))
+
+
+def session_ailments(space: clia.Space, *, repair: bool = False) -> list[tuple[str, str, bool]]:
+    """The problems of sessions; entries in the trace of each decision are pending again in an older store."""
+    ailments = space.doctor(repair=repair)
+    return [(ailment.code, ailment.session, ailment.repaired) for ailment in ailments if ailment.code != "trace-bound"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from support import warm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import Self
 
@@ -31,10 +31,10 @@ def no_signals(listener: Callable[[int], None]) -> Iterator[None]:
 class Terminal:
     """One program that runs at a terminal. What it shows is kept in ``shown``, with every escape sequence."""
 
-    def __init__(self, cwd: Path, *words: str) -> None:
+    def __init__(self, cwd: Path, *words: str, env: Mapping[str, str] | None = None) -> None:
         self.master, screen = pty.openpty()
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_", "NO_COLOR"))}
-        environment |= {"TERM": "xterm", "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
+        environment |= {"TERM": "xterm", "COLUMNS": "200", "LC_ALL": "C.UTF-8", **(env or {})}
         self.process = subprocess.Popen(
             [warm.program(), *words], cwd=cwd, env=environment, stdin=screen, stdout=screen, stderr=screen, start_new_session=True
         )

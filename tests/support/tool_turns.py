@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from itertools import count
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from support import git
 from support.captured import put, run_ingest
@@ -49,6 +52,20 @@ def bash(root: Path, *commands: tuple[str, ...], cwd: Path | None = None) -> Non
     for words in commands:
         git(*words, cwd=cwd or root)
     end_call(root, call, cwd)
+
+
+def failing_call(root: Path, *words: str) -> None:
+    """A tool call that runs a git command in vain, such as a merge with conflicts."""
+    call = begin_call(root, " ".join(("git", *words)))
+    with pytest.raises(CalledProcessError):
+        git(*words, cwd=root)
+    end_call(root, call)
+
+
+def commit_changes(directory: Path, message: str) -> None:
+    """Commit all changes in a directory, as a person does."""
+    for words in commit_all(message):
+        git(*words, cwd=directory)
 
 
 def commit_all(message: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -106,7 +106,10 @@ def all_verbs() -> tuple[Verb, ...]:
     return tuple(sorted(verbs, key=lambda verb: sections.index(verb.route.tag)))
 
 
-_SECTIONS = ("types", "agents", "commits", "merges", "relations", "traces", "flows", "sessions", "requests", "behaviours")
+_SECTIONS = (
+    *("types", "agents", "commits", "merges", "changes", "relations", "traces", "flows", "sessions", "requests"),
+    "behaviours",
+)
 
 
 def verbs_of(kind: type, service: str = "") -> Iterator[Verb]:

@@ -29,6 +29,7 @@ Other = Annotated[str | None, "another commit to compare with"]
 OwnOnly = Annotated[bool, "only commits made by this agent, not those that it started from or merged"]
 CommitLimit = Annotated[int | None, "maximum number of commits"]
 FirstLine = Annotated[int, "number of the first line, from 1"]
+LastLine = Annotated[int | None, "number of the last line (default: the first one)"]
 LineLimit = Annotated[int | None, "maximum number of lines (default: all)"]
 Paths = Annotated[Sequence[str], "only these paths"]
 Kind = Annotated[str, "commit kind, a registered type"]
@@ -42,6 +43,7 @@ Changes = Annotated[
 ]
 Onto = Annotated[str | None, "branch that receives the work (default: the one that is checked out, else main)"]
 Form = Annotated[str | None, "squash, merge or fast-forward (default: the setting clia.land, else squash)"]
+SeenHead = Annotated[str | None, "the agent's head that was looked at: nothing lands if the agent has done more work since"]
 Heads = Annotated[
     str | None,
     "where the remote keeps agents' heads: published (outside of the branches) or branches, which every clone of it then has "

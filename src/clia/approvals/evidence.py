@@ -2,8 +2,9 @@
 
 Invariant: evidence counts for the content that it was given for. A decision or a test run covers a path if the tree of its commit
 has the same content there as the tree that is checked, so an edit afterwards is not covered. An approval of lost guardrails holds
-for one change on one tree: the commit of the decision has that tree, and names the change by its id. Only clia asks for one: a
-question of a flow, in the words of an agent, approves nothing.
+for one change on one tree: the commit of the decision has that tree, names the change by its id, and the work that lands has that
+tree, too, except that journals grew. The newest decision on a change counts. Only clia asks for one: a question of a flow, in the
+words of an agent, approves nothing.
 
 Imports nothing but values and records, because a server's hook reads evidence, too.
 """
@@ -13,13 +14,16 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from clia.errors import CliaError
+from clia.git.records import FILE
+from clia.git.tree_changes import changed_paths
+from clia.identities.journal_union import is_journal
 from clia.space.model import json_object
 from clia.values.people import AGENT_DOMAIN, is_listed, name_and_email, names_agent
 from clia.values.types import DECISION, GUARDRAIL_CHANGE, QUESTION, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from clia.git.records import TreeEntry
@@ -86,6 +90,19 @@ class RecordedHistory(Protocol):
 
     def entry(self, tree: str, path: str) -> TreeEntry | None:
         """What a tree has at a path."""
+
+    def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
+        """The entries of a tree."""
+
+
+class CommitSignatures(Protocol):
+    """Reads who signed commits, and who proved decisions."""
+
+    def problem(self, commit: str) -> str | None:
+        """Why the signature of a commit does not count; None if an enrolled key made it."""
+
+    def is_proved(self, decision: str) -> bool:
+        """Whether a person proved a decision with a key of their own."""
 
 
 class Approvers(NamedTuple):
@@ -170,25 +187,21 @@ class Evidence(NamedTuple):
                 waiting += by_id[cid].parents
         return seen_commits
 
-    def approved_change(self, change: str, tree: str, paths: Iterable[str]) -> tuple[AgentCommit | None, str]:
-        """The decision that approves a change of guardrails with this id, or why there is none."""
-        question = [(commit, approval) for commit in self.commits if (approval := approval_in(commit)) is not None]
-        if not question:
-            return None, "no decision on a change of guardrails is among the pushed commits"
-        listed = list(paths)
-        reason = "the decisions on changes of guardrails are about other changes"
-        for commit, approval in question:
-            objection = self.objection(commit)
+    def decided_change(self, change: str, tree: str) -> tuple[AgentCommit | None, str]:
+        """The newest decision that counts on a change of guardrails, whether it approves or rejects it, or why there is none.
+
+        ``tree``: that of the agent's work as it lands.
+        """
+        decisions = [(commit, approval) for commit in self.commits if (approval := approval_in(commit)) is not None]
+        reason = "no decision on a change of guardrails is among the commits"
+        for commit, approval in decisions:
             if approval.change != change:
+                reason = "the decisions on changes of guardrails are about other changes"
                 continue
-            if not approval.approved:
-                reason = f"decision {commit.cid[:12]} rejects the change"
-            elif objection is not None:
-                reason = objection
-            elif not all(self._same(commit.tree, tree, path) for path in listed):
-                reason = f"decision {commit.cid[:12]} was made on another tree"
-            else:
+            objection = self.objection(commit)
+            if objection is None and only_journals_differ(self.repository, commit.tree, tree):
                 return commit, ""
+            reason = objection or f"decision {commit.cid[:12]} was made before the last edit"
         return None, reason
 
     # Tests and traces
@@ -205,11 +218,51 @@ class Evidence(NamedTuple):
         agents = sorted({str(commit.agent) for commit in own})
         return [agent for agent in agents if not any(self.has_trace(agent, commit.cid) for commit in own if commit.agent == agent)]
 
+    # Signatures
+
+    def unsigned(self, paths: Iterable[str], tree: str, signatures: CommitSignatures) -> tuple[list[str], str]:
+        """The paths that commits changed without a signature that counts, and why the first does not.
+
+        A person's own proof of a decision on the content of a path stands for signatures.
+        """
+        proved = [
+            commit
+            for commit in self.commits
+            if commit.kind == DECISION and self.objection(commit) is None and is_yes(commit) and signatures.is_proved(commit.cid)
+        ]
+        missing, reason = [], ""
+        for path in paths:
+            if any(self._same(decision.tree, tree, path) for decision in proved):
+                continue
+            authors = [commit for commit in self.commits if self._changes(commit, path)]
+            problems = (signatures.problem(commit.cid) for commit in authors)
+            problem = next(filter(None, problems), None) if authors else "no commit is known that changes it"
+            if problem is not None:
+                missing.append(path)
+                reason = reason or problem
+        return missing, reason
+
+    def _changes(self, commit: AgentCommit, path: str) -> bool:
+        """Whether a commit has another content at a path than each of its parents."""
+        parents = [self.repository.commit(parent).tree for parent in commit.parents]
+        if not parents:
+            return self.repository.entry(commit.tree, path) is not None
+        return not any(self._same(parent, commit.tree, path) for parent in parents)
+
     def has_agents(self) -> bool:
         return any(commit.agent for commit in self.commits)
 
     def _same(self, one: str, other: str, path: str) -> bool:
         return self.repository.entry(one, path) == self.repository.entry(other, path)
+
+
+def only_journals_differ(source: RecordedHistory, before: str, after: str) -> bool:
+    """Whether two trees have the same guardrails by all that they contain: journals state none."""
+    if before == after:
+        return True
+    paths = changed_paths(source, before, after)
+    entries = [source.entry(after, path) for path in paths if is_journal(path)]
+    return len(entries) == len(paths) and all(entry is not None and entry.mode == FILE for entry in entries)
 
 
 def is_yes(commit: AgentCommit) -> bool:

@@ -18,19 +18,19 @@ from clia.approvals.evidence import (
     APPROVE,
     REJECT,
     Approval,
+    Approvers,
+    Evidence,
     approval_in,
     is_recorded,
+    only_journals_differ,
 )
+from clia.approvals.history import CoreHistory
 from clia.errors import CliaError, NotAllowed
-from clia.git.records import FILE
-from clia.git.tree_changes import changed_paths
 from clia.identities.guardrails.changes import guardrail_change
-from clia.identities.journal_union import is_journal
 from clia.sessions.flows import ASK
 from clia.space.core import UnapprovedChange
 from clia.space.events import read_events
 from clia.values import refs as names
-from clia.values.people import is_listed, names_agent
 from clia.values.types import GUARDRAIL_CHANGE, JOURNAL_ENTRY, REPROFILE
 
 TYPE_CHECKING = False
@@ -103,7 +103,7 @@ class GuardrailApprovals(NamedTuple):
             if not self._only_journals_differ(commit.tree, str(tree)):
                 return
             approval = approval_in(commit)
-            if approval is not None and approval.approved and self._counts(agent, approval, commit):
+            if approval is not None and approval.approved and self._counts(commit):
                 self.entries().write(agent, commit, self.slug_of(agent))
                 return
 
@@ -120,7 +120,8 @@ class GuardrailApprovals(NamedTuple):
             return None
         approval = self._decision(agent, head, change.digest)
         if approval is None or not approval.approved:
-            raise UnapprovedChange(lambda: self._refusal(agent, onto, change, head, approval))
+            reasons = (f"it loses {_count(change)}, which needs a person's approval", *map(str, change.losses))
+            raise UnapprovedChange(lambda: self._refusal(agent, onto, change, head, approval), reasons[: _PLACES_SHOWN + 1])
         return approval.cid
 
     # Recording another profile
@@ -163,28 +164,22 @@ class GuardrailApprovals(NamedTuple):
     def _decision(self, agent: str, head: str, change: str) -> Approval | None:
         """The newest decision on a change, made on the tree of ``head`` by a person who may approve."""
         tree = self.core.objects.commit(head).tree
-        for commit in self.core.own_commits(agent, head):
-            if not self._only_journals_differ(commit.tree, tree):
-                return None  # edited since
-            decision = approval_in(commit)
-            if decision is not None and decision.change == change and self._counts(agent, decision, commit):
-                return decision
-        return None
+        unedited = takewhile(lambda commit: self._only_journals_differ(commit.tree, tree), self.core.own_commits(agent, head))
+        decision, _ = self._evidence(tuple(unedited)).decided_change(change, tree)
+        return None if decision is None else approval_in(decision)
 
     def _only_journals_differ(self, before: str, after: str) -> bool:
-        """Whether two trees have the same guardrails by all that they contain: journals state none."""
-        if before == after:
-            return True
-        objects = self.core.objects
-        paths = changed_paths(objects, before, after)
-        entries = [objects.entry(after, path) for path in paths if is_journal(path)]
-        return len(entries) == len(paths) and all(entry is not None and entry.mode == FILE for entry in entries)
+        return only_journals_differ(CoreHistory(self.core), before, after)
 
-    def _counts(self, agent: str, decision: Approval, commit: AgentCommit) -> bool:
+    def _counts(self, commit: AgentCommit) -> bool:
         """Whether a person who may approve made the decision, and the session recorded it: a commit alone can be forged."""
-        if names_agent(decision.by, agent) or not is_listed(decision.by, self.people):
-            return False
-        return is_recorded(self.lifecycle(), commit)
+        return self._evidence((commit,)).objection(commit) is None
+
+    def _evidence(self, commits: tuple[AgentCommit, ...]) -> Evidence:
+        core = self.core
+        is_agent = lambda name: names.is_name(name) and core.head(name) is not None  # noqa: E731
+        recorded = lambda decision: is_recorded(self.lifecycle(), decision)  # noqa: E731
+        return Evidence(CoreHistory(core), Approvers(self.people), commits, lambda *_: False, is_agent, recorded)
 
     def _refusal(self, agent: str, onto: str, change: GuardrailChange, head: str, rejected: Approval | None) -> CliaError:
         message = f"landing {agent} on {onto} loses {_count(change)}, which needs a person's approval"

@@ -13,10 +13,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from clia.approvals.evidence import APPROVE, REJECT, Approvers, Evidence, is_recorded, is_yes
+from clia.approvals.history import CoreHistory
 from clia.errors import CliaError, NotAllowed
 from clia.git.tree_changes import changed_paths
 from clia.rules.evaluation import RuledAction, evaluate, reason
-from clia.rules.model import COMMIT, DECISION, DENY, LAND, REQUIRE, TESTS, TRACE
+from clia.rules.model import COMMIT, DECISION, DENY, LAND, REQUIRE, SIGNATURE, TESTS, TRACE
 from clia.rules.patterns import path_may_match
 from clia.sessions.flows import ASK
 from clia.sessions.records import ASK as ASKED
@@ -30,7 +31,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from clia.git.records import TreeEntry
+    from clia.approvals.signatures import RecordedSignatures
     from clia.rules.evaluation import RuleVerdict
     from clia.rules.model import GuardrailRule
     from clia.sessions.lifecycle import Lifecycle
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from clia.space.type_registry import Registry
 
 _SHOWN, _ASKED_MAX = 5, 50
-_FOLDER = 0o040000
 
 
 class RuledChange(NamedTuple):
@@ -78,6 +78,7 @@ class RecordedRules(NamedTuple):
     has_trace: Callable[[AgentCommit], bool]
     has_entries: Callable[[str], bool]  # whether trace entries of an agent wait for a commit
     people: tuple[str, ...]
+    signatures: Callable[[], RecordedSignatures]
 
     # Commits
 
@@ -110,12 +111,13 @@ class RecordedRules(NamedTuple):
         verdicts = list(self._verdicts(rules, change, commits))
         denied = next((verdict for verdict in verdicts if verdict.do == DENY), None)
         if denied is not None:
-            raise UnapprovedChange(lambda: _denied(change, denied))
+            raise UnapprovedChange(lambda: _denied(change, denied), (f"denied by a guardrail: {reason(denied)}",))
         needs = [need for verdict in verdicts if verdict.do == REQUIRE for need in _needs(verdict, change)]
         evidence = self._evidence(commits)
         missing = [(need, why) for need in needs if (why := self._missing(need, change, evidence, shown)) is not None]
         if missing:
-            raise UnapprovedChange(lambda: self._refusal(change, missing, head, shown))
+            reasons = tuple(dict.fromkeys(f"{why} (rule {need.rule.path} {need.rule.pointer})" for need, why in missing))
+            raise UnapprovedChange(lambda: self._refusal(change, missing, reasons, head, shown), reasons)
 
     def _verdicts(
         self, rules: Sequence[GuardrailRule], change: RuledChange, commits: Sequence[AgentCommit]
@@ -140,7 +142,7 @@ class RecordedRules(NamedTuple):
 
     def _evidence(self, commits: tuple[AgentCommit, ...]) -> Evidence:
         return Evidence(
-            _CoreHistory(self.core),
+            CoreHistory(self.core),
             Approvers(self.people),
             commits,
             lambda _, cid: self.has_trace(self.core.read(cid)),
@@ -166,7 +168,10 @@ class RecordedRules(NamedTuple):
                 return None if change.with_trace else "it needs a trace"
             untraced = evidence.untraced()
             return f"the work of {', '.join(untraced)} needs a trace" if untraced else None
-        return "it needs a signature, which cannot be checked yet"
+        if change.on == COMMIT:
+            return self.signatures().own_problem()
+        missing, why = evidence.unsigned(need.paths or change.paths, change.tree, self.signatures())
+        return f"{_listed(missing)} needs a signature; {why}" if missing else None
 
     def _decision(self, change: RuledChange, evidence: Evidence, shown: str) -> AgentCommit | None:
         """The newest decision that counts on the question about exactly this change."""
@@ -183,16 +188,20 @@ class RecordedRules(NamedTuple):
 
     # Questions
 
-    def _refusal(self, change: RuledChange, missing: Sequence[tuple[RuleNeed, str]], head: str, shown: str) -> CliaError:
+    def _refusal(
+        self, change: RuledChange, missing: Sequence[tuple[RuleNeed, str]], reasons: Sequence[str], head: str, shown: str
+    ) -> CliaError:
         rule = missing[0][0].rule
         message = f"{change} needs more on the record: {rule.text or f'rule {rule.path} {rule.pointer}'}"
         fields: dict[str, Any] = {"agent": change.agent, "on": change.on, "target": change.target}
-        hints = list(dict.fromkeys(f"{why} (rule {need.rule.path} {need.rule.pointer})" for need, why in missing))
+        hints = list(reasons)
         needs = {need.need for need, _ in missing}
         if TESTS in needs:
             hints.append(f"run the tests and record them: clia commit {change.agent} test")
         if TRACE in needs:
             hints.append(f"record what was done: clia trace add {change.agent} note TEXT, then commit with --trace")
+        if SIGNATURE in needs:
+            hints.append("sign commits: clia key list shows the enrolled keys, clia key init starts to sign")
         if DECISION in needs:
             hints += self._asking(change, missing, head, shown, fields)
         return NotAllowed(message, code="required-by-rule", hints=hints, fields=fields)
@@ -242,23 +251,6 @@ class RecordedRules(NamedTuple):
             land(decision.agent, str(question.get("target") or branch))
         except CliaError as err:  # the decision is recorded; a person can land it
             self.core.notify(f"{decision.agent} was approved and is not on {branch} yet: {err.message}")
-
-
-class _CoreHistory(NamedTuple):
-    """The commits and trees of a space."""
-
-    core: Core
-
-    def commit(self, cid: str) -> AgentCommit:
-        return self.core.read(cid)
-
-    def entry(self, tree: str, path: str) -> TreeEntry | None:
-        folders, _, name = path.rpartition("/")
-        at: str | None = tree
-        for folder in folders.split("/") if folders else ():
-            below = dict(self.core.objects.listing(at)).get(folder) if at is not None else None
-            at = below.cid if below is not None and below.mode == _FOLDER else None
-        return None if at is None else dict(self.core.objects.listing(at)).get(name)
 
 
 def _needs(verdict: RuleVerdict, change: RuledChange) -> Iterator[RuleNeed]:

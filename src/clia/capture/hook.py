@@ -36,6 +36,8 @@ TURNS = (
     *(b"AfterAgent", b"TaskStart", b"TaskResume", b"TaskComplete", b"TaskCancel"),
     *(b"agent_start", b"agent_resume", b"agent_end", b"agent_abort", b"agent_error", b"session_shutdown"),
 )
+# The ends of calls. If HEAD moved meanwhile, they start an ingest: the call may have made commits on a person's branch.
+ENDS_OF_CALLS = (b"PostToolUse", b"PostToolUseFailure", b"AfterTool")
 # Prompts start an ingest, too: changes before a prompt are people's. In `clia run`, all changes are the program's.
 PROMPTS = (b"UserPromptSubmit", b"BeforeAgent")
 # The events before a call, and the tools that read an answer.
@@ -95,7 +97,7 @@ def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> Non
     if os.environb.get(b"CLIA_HOOK_INGEST") == b"off":
         return
     try:
-        _ingest(stored, where if private else common, common, first)
+        _ingest(stored, where if private else common, common, first, has_moved(private, common, event_name(first)))
     except BaseException:  # noqa: BLE001  # interrupted while it waits: the event is stored, and the next one starts an ingest
         return
 
@@ -209,6 +211,27 @@ def reflog_state(private: bytes, common: bytes) -> bytes:
     return b" ".join([*sizes, b"stashes:" + b",".join(stashes)] if stashes else sizes)
 
 
+def has_moved(private: bytes, common: bytes, event: bytes) -> bool:
+    """Whether a call has ended, and HEAD of a worktree moved since the last ingest began."""
+    if event not in ENDS_OF_CALLS or not private:
+        return False
+    try:
+        last = os.stat(os.path.join(spool.spool_of(common), spool.BEGUN)).st_mtime_ns
+    except OSError:
+        return False  # an older version of clia ingests here
+    try:
+        others = os.listdir(os.path.join(common, b"worktrees"))
+    except OSError:
+        others = []
+    for admin in (private, common, *(os.path.join(common, b"worktrees", name) for name in others[:_WORKTREES_MAX])):
+        try:
+            if os.stat(os.path.join(admin, b"logs/HEAD")).st_mtime_ns > last:
+                return True
+        except OSError:
+            continue
+    return False
+
+
 def _cwd() -> bytes:
     try:
         return os.getcwdb()
@@ -278,17 +301,18 @@ def starts_ingest(payload: bytes, *, in_run: bool) -> bool:
     return name in TURNS or (name in PROMPTS and not in_run)
 
 
-def wait_limit(payload: bytes, *, in_run: bool) -> float:
+def wait_limit(payload: bytes, *, in_run: bool, moved: bool = False) -> float:
     """The seconds that the tool waits at most for the ingest of an event that starts one.
 
     The ingest at a start or prompt separates what people changed from what the tool is about to change. The one at the end of a
     turn or sub-agent separates what it changed from what others are about to change, such as a script that continues after the
-    tool. A session that starts again after it was compacted is in a turn.
+    tool. ``moved``: a call has ended that may have made commits, which are the tool's from then on. A session that starts again
+    after it was compacted is in a turn.
     """
     seconds = os.environb.get(b"CLIA_HOOK_INGEST", b"")
     if in_run:
         return float(seconds) if seconds.isdigit() else _RUN_SECONDS
-    if not starts_ingest(payload, in_run=False) or _text_of(payload, b'"source"') == b"compact":
+    if not (moved or starts_ingest(payload, in_run=False)) or _text_of(payload, b'"source"') == b"compact":
         return 0.0
     return float(seconds) if seconds.isdigit() else _AWAITED_SECONDS
 
@@ -312,14 +336,15 @@ def _is_ingesting(common: bytes) -> bool:
     return False
 
 
-def _ingest(stored: bytes, where: bytes, common: bytes, payload: bytes) -> None:
-    """Start an ingest if the event needs one and none runs, and wait for it if its files matter."""
+def _ingest(stored: bytes, where: bytes, common: bytes, payload: bytes, moved: bool) -> None:
+    """Start an ingest if the event needs one and none runs, and wait for it if its files or commits matter."""
     in_run = os.environb.get(b"CLIA_RUN") == common
-    if not starts_ingest(payload, in_run=in_run):
+    moved = moved and not in_run  # in a run, all branches are the agent's
+    if not moved and not starts_ingest(payload, in_run=in_run):
         return
     process = 0 if _is_ingesting(common) else _start_ingest(where)
     spool.reached("ingest-started")
-    limit = wait_limit(payload, in_run=in_run)
+    limit = wait_limit(payload, in_run=in_run, moved=moved)
     if limit:
         _wait_for_ingest(stored, process, where, common, limit)
         spool.reached("ingest-awaited")

@@ -146,6 +146,7 @@ class _Ingest:
 
     def run(self) -> Ingested:
         now = self._clock().timestamp()
+        spool.note_begin(self._places[0])
         for place in self._places:
             self._rejected += spool.clear_drafts(place, now)
         for _ in range(_PASSES):  # hooks may add events meanwhile

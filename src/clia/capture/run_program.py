@@ -173,6 +173,7 @@ class _ProgramRun:
             reason = self._options.birth.accept_incomplete
             space.trace(agent, RUN, f"runs with an incomplete profile: {reason}", data={"findings": list(accepted)})
         space.captures.forget_secrets(agent)  # events of an earlier run are recorded by now
+        space.local.keep_config(agent)
         space.captures.watch_programs(work.directory, running=True)
         space.captures.reached("run-started")
         tell(f"{agent} works in {work.directory}")

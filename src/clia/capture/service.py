@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.changes.directory_looks import DirectoryLook, DirectoryLooks
+    from clia.capture.changes.running_sessions import RunningSessions
     from clia.capture.changes.tool_commits import ToolCommits
     from clia.facade.components import Components
     from clia.git.records import Checkout, Prepared
-    from clia.space.attribution.blame import RunningTurn
+    from clia.space.attribution.running_turns import RunningTurn, TurnCommit
     from clia.space.core import CommitText
 
 TURN = "turn"
@@ -39,7 +40,7 @@ TURN = "turn"
 MARK = "capture"
 """The open field that names the event a commit was made for."""
 _LOOK_BACK = 5
-_ROWS = "captured/"
+_ROWS, _COMMITTED = "captured/", "captured-commits/"  # the second: sessions in whose turn commits were made
 
 
 class CapturedSession(NamedTuple):
@@ -126,23 +127,31 @@ class Captures:
 
     def running_turns(self, path: str) -> list[RunningTurn]:
         """The agents in this worktree that may be writing a file: those whose calls named it, otherwise all sessions."""
-        from clia.space.attribution.blame import RunningTurn
+        return self._running.turns(path)
 
-        place = self._porcelain.worktree
-        checkout = None if place is None else self._porcelain.checkout_of(place)
-        if checkout is not None and self.is_running(checkout.agent):
-            return [RunningTurn(checkout.agent, self.tree_of(checkout.agent))]
-        active = [row for row in self.sessions() if row.open and row.place == place and (row.sub or row.turn)]
-        writers = [row for row in active if path in row.paths] or [row for row in active if not row.sub]
-        return [RunningTurn(row.agent, row.tree, self.looks.lines_found(row, path)) for row in writers]
+    def running_commits(self) -> dict[str, TurnCommit]:
+        """The commits that tools made in turns that are still running, and that no commit of an agent stands for yet."""
+        rows = [self.get(*row) for _, row in self._core.store.scan(_COMMITTED)]
+        return self._running.commits([row for row in rows if row is not None]) if rows else {}
+
+    @property
+    def _running(self) -> RunningSessions:
+        from clia.capture.changes.running_sessions import RunningSessions  # most calls of this service show no lines
+
+        return RunningSessions(self._components)
 
     def clean(self, text: str) -> str:
         """The redacted text, to store or to cut."""
         return self._core.clean.text(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), "text")
 
     def keep(self, captured: CapturedSession) -> None:
+        mark = captured.key.replace(_ROWS, _COMMITTED, 1)
         with self._core.store.writing() as transaction:
             transaction.values.put(captured.key, _as_row(captured))
+            if captured.git.logged:
+                transaction.values.put(mark, [captured.tool, captured.session, captured.sub])
+            elif transaction.values.get(mark) is not None:
+                transaction.values.delete(mark)
 
     def relocate(self, old: str, new: str) -> None:
         """Record that a worktree was moved."""
@@ -263,6 +272,11 @@ class Captures:
         """Record that a program starts in an agent's worktree, or has ended: worktrees that appear meanwhile are its own."""
         if self._porcelain.checkout_of(directory) is not None:  # else the program removed its worktree
             self._porcelain.watch_programs(directory, running=running)
+        self.guard(directory, running=running)
+
+    def guard(self, directory: str, *, running: bool) -> None:
+        """Make sure that the commits of a program survive if it removes its worktree."""
+        self._porcelain.guard(directory, running=running)
 
     def offers(self, agent: str) -> bool:
         """Whether an agent's files differ from those it was spawned with."""
@@ -315,7 +329,8 @@ class Captures:
         keep_commits(self._core, agent, gone)
 
     def repair(self, directory: str, agent: str) -> str | None:
-        """Restore the links of an agent's worktree after a program deleted or replaced its ``.git``; returns what was wrong."""
+        """Restore an agent's worktree after a program removed it, or deleted or replaced its ``.git``; returns what was wrong."""
+        self._porcelain.restore(directory, agent)
         return self._porcelain.repair(directory, agent, replaced=True)
 
     def completed(self, checkout: Checkout) -> Checkout | None:

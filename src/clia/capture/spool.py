@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FORMAT = b"clia-hook 1\n"
 CHUNK = 1 << 20
+BEGUN = b"ingest-begun"
+"""The file in a spool whose time says when the last ingest began."""
 STEPS = ("input-read", "draft-created", "draft-written", "event-stored", "ingest-started", "ingest-awaited")
 """The named crash points of a hook, in order."""
 

@@ -76,6 +76,16 @@ def waiting(spool: str) -> list[str]:
     return _names(os.path.join(spool, NEW))
 
 
+def note_begin(spool: str) -> None:
+    """Record that an ingest begins: a hook that ends a call looks for commits that were made since."""
+    path = os.path.join(spool, os.fsdecode(writer.BEGUN))
+    with suppress(OSError):
+        if not os.path.lexists(path):
+            with open(path, "xb"):
+                adjust(path)
+        os.utime(path)
+
+
 def time_of(record: str) -> str:
     """The time in an event's id; the epoch for an invalid id."""
     digits = record.partition("-")[0]

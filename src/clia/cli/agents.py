@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.identities.journal import JournalResult
     from clia.identities.service import Reprofiled
-    from clia.space.model import AgentState, Spawned
+    from clia.space.model import AgentState, Renamed, Spawned
     from clia.store.interface import Edge
     from clia.values.typed_objects import Briefing
 
@@ -316,6 +316,41 @@ def archive(space: Space, agent: str = AGENT, restore: bool = flag("restore an a
     (space.agents.restore if restore else space.agents.archive)(agent)
     archived = f"archived {agent}; restore it with: clia archive --restore {agent}"
     return Answer(Archived(agent, not restore), f"restored {agent} at agents/{agent}" if restore else archived)
+
+
+@command("rename")
+def rename(
+    space: Space,
+    agent: str = AGENT,
+    new: str = arg("NEW", "new name: lower-case letters, digits and hyphens"),
+) -> Answer[Renamed]:
+    """Give an agent another name.
+
+    Commits are signed and never rewritten, so those from before keep the former name. It is archived, leads to the new name,
+    and cannot be used again.
+    """
+    renamed = space.agents.rename(agent, new)
+
+    def show() -> None:
+        show_line("renamed ", (agent, "bold"), " to ", (new, "bold"), " at ", (short(renamed.commit), "yellow"))
+        for directory in renamed.checkouts:
+            show_line(f"checkout of {new}: {directory}")
+
+    return Answer(renamed, show)
+
+
+class Deleted(NamedTuple):
+    agent: str  # the agent
+
+
+@command("delete")
+def delete(space: Space, agent: str = AGENT) -> Answer[Deleted]:
+    """Delete an agent that did nothing.
+
+    An agent with commits, traces, sessions or relations is not deleted: archive it.
+    """
+    space.agents.delete(agent)
+    return Answer(Deleted(agent), f"deleted {one_line(agent)}, which had done nothing")
 
 
 class Related(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import Generic, NamedTuple, TypeVar
 
 from clia.cli.output import console, emit_json, one_line, show_diagnostics, write
@@ -19,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from clia.facade.settings import Settings
@@ -237,7 +239,16 @@ def _settings(args: argparse.Namespace) -> Settings:
 
         return SshProver(dict(os.environ), os.path.expanduser("~"))(statement, keys)
 
-    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, config=config, prove=prove)
+    return Settings(store=store, redact=not getattr(args, "no_redact", False), notify=notify, person_config=config, prove=prove)
+
+
+def _paged(name: str) -> AbstractContextManager[None]:
+    """The pager, on a terminal."""
+    if not sys.stdout.isatty():
+        return nullcontext()
+    from clia.cli.pager import paged  # not for programs
+
+    return paged(name)
 
 
 def _call(definition: Definition, values: dict[str, Any]) -> int:
@@ -250,6 +261,7 @@ def _call(definition: Definition, values: dict[str, Any]) -> int:
     if isinstance(answer.show, str):
         write(f"{one_line(answer.show)}\n")
     else:
-        answer.show()
+        with _paged(definition.name):
+            answer.show()
     show_diagnostics(answer.diagnostics, as_json=False)
     return answer.exit_code

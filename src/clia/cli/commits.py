@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from clia.capture.run_program import RunReport
     from clia.facade.space import Space
+    from clia.facade.undo import LastChange, Undone
     from clia.space.model import Content
 
     SignalListening = Callable[[Callable[[int], None]], AbstractContextManager[None]]
@@ -86,6 +87,40 @@ def commit(
             write(f"{_kept_text(recorded.kept, agent)}\n")
 
     return Answer(value, show)
+
+
+@command("undo")
+def undo(
+    space: Space,
+    dry_run: bool = flag("show what would be undone, and how, without doing it"),
+) -> Answer[LastChange | Undone]:
+    """Undo the last thing you did here, by a new record.
+
+    A commit or a merge is reverted by a commit of the agent, a landing by a commit on the branch. An agent that did nothing is
+    deleted. Archiving, relations, grants and the adoption of a version are taken back. Answers and other statements stay.
+    Undoing twice restores the change, where possible. Nothing is rewritten.
+    """
+    last = space.undoing.last_change()
+    if dry_run:
+        return Answer(last, lambda: _show_last(last))
+    undone = space.undo(change=last.change)
+
+    def show() -> None:
+        show_line("undid: ", (one_line(undone.what), "bold"), (f"  ({last.at})", "dim"))
+        made = f": {short(undone.commit)}" if undone.commit is not None else ""
+        show_line(f"{one_line(undone.done)}{made}")
+        for warning in undone.warnings:
+            show_line(("warning: ", "yellow"), one_line(warning))
+
+    return Answer(undone, show)
+
+
+def _show_last(last: LastChange) -> None:
+    show_line("last change: ", (one_line(last.what), "bold"), (f"  ({last.at})", "dim"))
+    if last.undo is not None:
+        show_line(f"after clia undo: {one_line(last.undo)}")
+    else:
+        show_line(("cannot be undone: ", "yellow"), one_line(last.problem or ""))
 
 
 def _changes(assignments: list[str], removed: list[str], executable: list[str]) -> dict[str, Content | None]:

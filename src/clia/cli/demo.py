@@ -15,6 +15,7 @@ from clia.errors import InvalidInput, require_extra
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Annotated
 
     from clia.facade.space import Space
@@ -40,7 +41,7 @@ _TRY = (
     ("status", "what is going on"),
     ("log scout", "what an agent did"),
     ("trace show scout", "why: what it said and saw, without secrets"),
-    ("blame main stock.txt", "which agent wrote each line"),
+    ("why stock.txt:1", "who wrote a line, who approved it, and whether that verifies"),
     ("inbox", "what waits for you"),
     ("decide lead yes -m 'A fair price'", "answer; then see: clia log lead"),
 )
@@ -80,18 +81,23 @@ def plant(root: str) -> int:
     from clia.facade.settings import Settings
     from clia.facade.setup import set_up
 
+    new_repository(root, _FILES, "Stock and prices")
+    with set_up(root, settings=Settings(person=PERSON, durable=False)).space as space:
+        _work(space)
+        return len(space.sessions.pending())
+
+
+def new_repository(root: str, files: Mapping[str, str], subject: str) -> None:
+    """Create a repository with one commit, of a person of its own."""
     os.makedirs(root)
     _git(root, "init", "--quiet", "--initial-branch=main")
     for key, value in zip(("user.name", "user.email"), PERSON, strict=True):
         _git(root, "config", key, value)
-    for name, text in _FILES.items():
+    for name, text in files.items():
         with open(os.path.join(root, name), "w", encoding="utf-8") as file:
             file.write(text)
     _git(root, "add", ".")
-    _git(root, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", "Stock and prices")
-    with set_up(root, settings=Settings(person=PERSON, durable=False)).space as space:
-        _work(space)
-        return len(space.sessions.pending())
+    _git(root, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", subject)
 
 
 def _work(space: Space) -> None:

@@ -22,11 +22,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.capture.installation.hook_health import HookFinding, HooksHealth
+    from clia.capture.installation.findings import HookFinding
+    from clia.capture.installation.hook_health import HooksHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
     from clia.hub.model import HubStatus
     from clia.identities.checks import DoctorReport
+    from clia.identities.guardrails.changes import GuardrailLoss
     from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.health import Ailment
     from clia.space.attribution.health import LineFinding
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 _DRIFTED_SHOWN = 20
 
 
-@json_form("id", "agents", "ailments", "beside", "broken_checkouts", "drifted", "lines", "signing")
+@json_form("id", "agents", "ailments", "beside", "broken_checkouts", "lost", "drifted", "lines", "signing")
 class SpaceHealth(NamedTuple):
     """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
 
@@ -48,6 +50,7 @@ class SpaceHealth(NamedTuple):
     ailments: tuple[Ailment, ...] = ()  # problems of sessions and refs
     beside: int = 0  # live sessions in the repository's own store while another store is in use
     broken_checkouts: tuple[str, ...] = ()  # directories of checkouts that do not find the repository, because it was moved
+    lost: tuple[GuardrailLoss, ...] = ()  # guardrails that earlier agents had, and that are gone without a decision
     drifted: tuple[AgentIdentity, ...] = ()  # agents whose identity at their place is not the recorded one
     lines: tuple[LineFinding, ...] = ()  # why lines have no author, or the wrong one
     signing: SigningState | None = None  # whether this clone can sign what it records
@@ -125,7 +128,10 @@ def doctor(
         show_doctor_report(report.agents)
 
     space_broken = report.space is not None and (
-        not report.space.sound or bool(report.space.broken_checkouts) or any(item.missing for item in report.space.drifted)
+        not report.space.sound
+        or bool(report.space.broken_checkouts)
+        or any(item.missing for item in report.space.drifted)
+        or bool(report.space.lost)
     )
     broken = space_broken or not hooks.sound or has_errors(report.agents.all_findings())
     shown_peers = ReportedError(peers) if isinstance(peers, CliaError) else peers
@@ -151,9 +157,11 @@ def _space_health(path: str, settings: Settings, *, repair: bool) -> SpaceHealth
         with open_space(path, settings=settings) as space:
             ailments, beside = tuple(space.doctor(repair=repair)), space.local.sessions_left_behind()
             broken = tuple(space.local.broken_checkouts())
+            lost = tuple(space.identities.lost_guardrails())
             drifted = tuple(space.identities.drifted())
             lines = tuple(space.local.line_findings())
-            return SpaceHealth(space.id, len(space.agents()), None, ailments, beside, broken, drifted, lines, space.trust.signing())
+            signing = space.trust.signing()
+            return SpaceHealth(space.id, len(space.agents()), None, ailments, beside, broken, lost, drifted, lines, signing)
     except NotFound as err:
         return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
     except CliaError as err:
@@ -250,7 +258,9 @@ def _checkout_rows(space: SpaceHealth | None) -> list[HealthRow]:
 
 def _identity_rows(space: SpaceHealth | None) -> list[HealthRow]:
     """Agents whose identity at their place differs from the recorded one."""
-    rows: list[HealthRow] = []
+    lost = () if space is None else space.lost
+    hint = "restore it, or accept the loss: clia agents accept-loss -m WHY"
+    rows: list[HealthRow] = [("guardrails", one_line(f"{loss}; {hint}"), False) for loss in lost[:_DRIFTED_SHOWN]]
     drifted = () if space is None else sorted(space.drifted, key=lambda identity: not identity.missing)
     for identity in drifted[:_DRIFTED_SHOWN]:
         counts = [(identity.missing, "missing"), (identity.added, "not recorded")]

@@ -293,9 +293,9 @@ def blame(
     """
     start, end = lines
     commit, file = ("", file) if name is None else _in_order(space, name, file)
-    place = _path_in_commit(path, file)
+    place = path_in_commit(path, file)
     try:
-        if not commit and _has_worktree(path):
+        if not commit and has_worktree(path):
             blamed = space.history.blame_worktree(place, space.captures.running_turns(place))[start - 1 : end]
         else:
             limit = None if end is None else end - start + 1
@@ -310,15 +310,15 @@ def blame(
     return Answer(blamed, lambda: show_lines(_blame_lines(blamed)))
 
 
-def _has_worktree(directory: str) -> bool:
+def has_worktree(directory: str) -> bool:
     top = find_repository(directory)
     return top is not None and os.path.lexists(os.path.join(top, ".git"))
 
 
-def _path_in_commit(directory: str, path: str) -> str:
+def path_in_commit(directory: str, path: str) -> str:
     """A path relative to a directory, as one relative to the top of the worktree. A bare repository has only its top."""
     top = find_repository(directory)
-    if top is None or not _has_worktree(directory):
+    if top is None or not has_worktree(directory):
         return path
     relative = os.path.relpath(os.path.join(os.path.realpath(directory), path), top)
     if not path or relative.partition("/")[0] in ("..", "."):

@@ -340,17 +340,18 @@ def hook_rehearse(
     no_hooks: bool = flag("write only transcripts, as if no hook were installed"),
     start: str | None = opt("TIME", "time at which the session begins, such as 2026-05-01T09:00:00Z (default: now)"),
     stop_after: int | None = opt("N", "stop after N events, as if the terminal were closed", type=positive),
-    path: str = opt("DIR", "directory that the tool works in (default: current directory)", default="."),
+    path: str | None = opt("DIR", "directory that the tool works in, and whose files it changes (default: a new repository)"),
 ) -> Answer[Annotated[dict[str, Any], RehearsalReport]]:
     """Simulate a session of a tool, to try hooks out.
 
-    Exit code 1 if a hook failed.
+    It runs in a new repository in the temporary directory, unless --path names one of yours. Exit code 1 if a hook failed.
     """
     from clia.capture.rehearsal import ScriptError, parse, play, story
     from clia.capture.rehearsal.stage import free_directory
 
     steps: Sequence[ScriptStep] = () if script is None else _read_script(script)
-    setting = _rehearsal_setting(tool, path, home=home, hook=None if no_hooks else hook or "", start=start, stop_after=stop_after)
+    place = path or _scratch_repository()
+    setting = _rehearsal_setting(tool, place, home=home, hook=None if no_hooks else hook or "", start=start, stop_after=stop_after)
     resumes = bool(steps) and steps[0].verb in ("resume", "fork")
     setting = setting._replace(seed=_rehearsal_seed(setting, seed, resumes=resumes))
     try:
@@ -364,7 +365,29 @@ def hook_rehearse(
     if report["ended"] == "crashed":
         emit_json(report) if json_output else _show_rehearsal(report, failed)
         os.kill(os.getpid(), signal.SIGKILL)
-    return Answer(report, lambda: _show_rehearsal(report, failed), exit_code=1 if failed else 0)
+
+    def show() -> None:
+        _show_rehearsal(report, failed)
+        if path is None:
+            write(f"it ran in a new repository; look at what was recorded: cd {place} && clia status\n")
+
+    return Answer(report, show, exit_code=1 if failed else 0)
+
+
+def _scratch_repository() -> str:
+    """A new repository with a space: a rehearsal changes no files of a person unless it is told to."""
+    from tempfile import mkdtemp
+
+    from clia.cli.demo import PERSON, new_repository
+    from clia.facade.settings import Settings
+    from clia.facade.setup import set_up
+
+    for variable in ("CLIA_STORE", "CLIA_CONFIG", "CLIA_AGENT", "CLIA_RUN"):
+        os.environ.pop(variable, None)  # of the person's own space
+    directory = os.path.join(mkdtemp(prefix="clia-rehearsal-"), "scratch")
+    new_repository(directory, {"README.md": "A scratch repository for a rehearsal\n"}, "Start")
+    set_up(directory, settings=Settings(person=PERSON, durable=False)).space.close()
+    return directory
 
 
 def _read_script(path: str) -> Sequence[ScriptStep]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from clia.cli.command import LINEAGE, Answer, command, many, opt
+from clia.cli.command import LINEAGE, WHY, Answer, command, many, opt
+from clia.cli.inputs import message_text
 from clia.cli.output import plain
 from clia.cli.rendering import show_line
 from clia.rules.model import KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from clia.approvals.accepted_guardrails import AcceptedLoss
+    from clia.facade.space import Space
     from clia.identities.guardrails.rules import RuleExplanation
     from clia.identities.lineage import Lineage
     from clia.rules.evaluation import MatchedRule
@@ -65,6 +68,25 @@ def agents_explain_rule(  # the parts of an action
     action = RuledAction(on, tool, line or None, tuple(paths), program, effect, branch, kinds)
     explanation = explain_rule(lineage.slug or "", rules_of(lineage.profile()), action)
     return Answer(explanation, lambda: show_explanation(explanation), diagnostics=lineage.profile().diagnostics)
+
+
+@command("agents accept-loss")
+def agents_accept_loss(space: Space, message: str = WHY) -> Answer[AcceptedLoss]:
+    """Accept, as a person, that guardrails which earlier agents had are lost.
+
+    The decision is recorded as a commit that names them. Until then, `spawn` and `run` are refused.
+    """
+    accepted = space.identities.accept_loss(message_text(message))
+
+    def show() -> None:
+        for loss in accepted.lost:
+            show_line("lost ", plain(str(loss)))
+        if accepted.decision is None:
+            show_line("no guardrails are lost")
+        else:
+            show_line(f"decision {accepted.decision[:10]} by {plain(accepted.by)}")
+
+    return Answer(accepted, show)
 
 
 def show_explanation(explanation: RuleExplanation) -> None:

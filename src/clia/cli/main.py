@@ -64,7 +64,19 @@ def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
 
 
 def main(argv: Sequence[str]) -> int:
-    return guarded(argv, lambda: run_group(list(argv), TREE, "clia"))
+    words = list(argv)
+    return guarded(words, lambda: run_group(_without_pager(words), TREE, "clia"))
+
+
+def _without_pager(words: list[str]) -> list[str]:
+    """The words without ``--no-pager``, which may stand anywhere; it is remembered."""
+    ours = own_words(words)
+    if "--no-pager" not in ours:
+        return words
+    from clia.cli.pager import turn_off
+
+    turn_off()
+    return [*(word for word in ours if word != "--no-pager"), *words[len(ours) :]]
 
 
 def guarded(argv: Sequence[str], action: Callable[[], int]) -> int:

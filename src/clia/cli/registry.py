@@ -43,8 +43,10 @@ TREE = Group(
         "journal": _top("agents", "journal", "write to an agent's journal, as a commit on its branch"),
         "run": _top("commits", "run", "run any program as an agent and record its output and its changes"),
         "checkout": _top("agents", "checkout", "check out an agent's files in a separate directory"),
+        "undo": _top("commits", "undo", "undo the last thing you did here, by a new record"),
         "merge": _top("merges", "merge", "merge an agent's work into another agent"),
         "resolve": _top("merges", "resolve", "finish a merge that had conflicts"),
+        "changes": _top("changes", "changes", "show work that has not landed, and whether it would land"),
         "land": _top("merges", "land", "land an agent's work on a branch"),
         "publish": _top("merges", "publish", "push agents to a remote"),
         "status": _top(
@@ -55,6 +57,9 @@ TREE = Group(
         "show": _top("history", "show", "show an agent or a commit"),
         "diff": _top("history", "diff", "show what an agent or a commit changed"),
         "blame": _top("history", "blame", "show who wrote each line of a file: agent, kind of commit, briefing and commit"),
+        "why": _top(
+            "provenance", "why", "explain a line: who wrote it, for which briefing, who approved it, and whether all of it verifies"
+        ),
         "authorship": _top("history", "authorship", "show how many of the lines that commits add were written by agents"),
         "tree": _top("agents", "tree", "show agents and their sub-agents as a tree"),
         "graph": _top("history", "graph", "draw the commit graph of agents"),
@@ -239,11 +244,14 @@ TREE = Group(
         "ingest": _top("hooks", "ingest", "turn recorded events into agents, traces and commits"),
         "types": _top("spaces", "types", "list the types of commits and objects, or register one"),
         "verify": _top("spaces", "verify", "check the record: that it is complete and consistent, and who signed it"),
+        "attest": _top("attesting", "attest", "make signed attestations about commits for other tools, or check some"),
         "rebuild": _top("spaces", "rebuild", "rebuild the index from git"),
         "relink": _top("spaces", "relink", "attach traces and checkpoints to the commits that a squash or rebase created"),
         "maintain": _top("spaces", "maintain", "pack the repository, put idle agents away and archive finished ones"),
         "backup": _top("backups", "backup", "back up git and the store at one moment, while agents work"),
         "restore": _top("backups", "restore", "restore a backup of a space"),
+        "rename": _top("agents", "rename", "give an agent another name"),
+        "delete": _top("agents", "delete", "delete an agent that did nothing"),
         "archive": _top("agents", "archive", "archive an agent, or restore it"),
         "agents": _group(
             "agents",
@@ -270,6 +278,7 @@ TREE = Group(
             behaviours_stats={"stats": "show what was observed of agents under each profile of an identity"},
             identities_rules={
                 "rules": "list the rules of an identity's guardrails",
+                "accept-loss": "accept, as a person, that guardrails which earlier agents had are lost",
                 "explain-rule": "show what the rules say about an action, and which rule decides",
             },
             identities_checks={

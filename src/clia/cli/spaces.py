@@ -289,6 +289,8 @@ def _show_trust(trust: TrustReport) -> None:
         write(one_line(f"signed by {signer.owner} ({signer.key}): {counted(signer.commits, 'commit')}") + "\n")
     if trust.strengths:
         write("decisions: " + ", ".join(f"{count} {strength}" for strength, count in trust.strengths.items()) + "\n")
+    if trust.of_peers:
+        write(f"of peers, whose own spaces show who signed them: {counted(trust.of_peers, 'commit')}\n")
     if trust.unsigned:
         write(f"unsigned, from before the space was signed: {counted(trust.unsigned, 'commit')}\n")
     if trust.state == UNSIGNED_SPACE:

@@ -14,9 +14,9 @@ from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
-from clia.errors import CliaError
+from clia.errors import CliaError, Denied
 from clia.facade.backends import federation_resources, session_backend
-from clia.space.core import UnapprovedChange
+from clia.space.core import CommitText, UnapprovedChange
 from clia.space.envelope import Envelope
 from clia.values.types import DECISION, JOURNAL_ENTRY
 from clia.verbs import require_person
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Self
 
+    from clia.approvals.accepted_guardrails import AcceptedGuardrails
     from clia.approvals.entries import ApprovalEntries
     from clia.approvals.guardrails import GuardrailApprovals
     from clia.approvals.recorded_rules import RecordedRules
+    from clia.approvals.signatures import RecordedSignatures
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
@@ -67,9 +69,11 @@ if TYPE_CHECKING:
     from clia.space.attribution.attributions import Attributions
     from clia.space.attribution.health import AttributionHealth
     from clia.space.attribution.index import AttributionIndex
+    from clia.space.attribution.running_turns import TurnCommit
     from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.commits import CheckoutPlaces, Commits
-    from clia.space.core import CommitText, Core
+    from clia.space.changes import AgentChanges
+    from clia.space.commits import CheckoutPlaces, Commits, Worktree
+    from clia.space.core import Core
     from clia.space.history import History
     from clia.space.lost_moves import LostMoves
     from clia.space.merging import Landing, Merging, TreeMerging
@@ -78,11 +82,13 @@ if TYPE_CHECKING:
     from clia.space.relations import Relations
     from clia.space.relinking import Relinking
     from clia.space.remotes import RemoteExchange
+    from clia.space.renaming import Renaming
     from clia.space.reprofiling import Reprofiling
+    from clia.space.reverting import Reverts
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
     from clia.space.upkeep import Archiving, Upkeep
-    from clia.space.verification import Checks
+    from clia.space.verification import Checks, Report
     from clia.store.interface import Queue
     from clia.trust.enrolling import TrustKeys
     from clia.trust.statements import RecordedAct
@@ -205,13 +211,29 @@ class Components:
         """The trailers with a person's statement of an act; builds the keys only if needed."""
         return self.trust_keys.prover.act(act)
 
+    changes: part[AgentChanges] = built("clia.space.changes:AgentChanges", "core agents history landing tree_merging line_diffs")
+    renaming: part[Renaming] = built("clia.space.renaming:Renaming", "core envelope agents relations porcelain")
+
+    @part
+    def reverts(self) -> Reverts:
+        from clia.space.reverting import Reverts
+
+        def check(before: str, after: str) -> None:
+            losses = self.approvals.change(before, after).losses
+            if losses:
+                message = f"undoing it would take {len(losses)} guardrails from the branch, which needs an approval"
+                hints = ["let an agent take them away, and land its work: clia land asks for the approval"]
+                raise Denied(message, code="guardrails-approval", hints=hints, fields={"losses": len(losses)})
+
+        return Reverts(self.core, self.envelope, self.tree_merging, check)
+
     reprofiling: part[Reprofiling] = built("clia.space.reprofiling:Reprofiling", "core envelope agents commits")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     lost_moves: part[LostMoves] = built("clia.space.lost_moves:LostMoves", "core envelope relations")
     line_diffs: part[GitLineDiffs] = built("clia.git.line_diff:GitLineDiffs", "git.handle")
     attribution_index: part[AttributionIndex] = built("clia.space.attribution.index:AttributionIndex", "core line_diffs")
     attributions: part[Attributions] = built(
-        "clia.space.attribution.attributions:Attributions", "core envelope line_diffs attribution_index"
+        "clia.space.attribution.attributions:Attributions", "core envelope line_diffs attribution_index running_commits"
     )
 
     @part
@@ -244,6 +266,15 @@ class Components:
         )
 
     @part
+    def accepted_guardrails(self) -> AcceptedGuardrails:
+        """The guardrails that earlier agents had."""
+        from clia.approvals.accepted_guardrails import AcceptedGuardrails
+        from clia.approvals.evidence import Approvers
+
+        lifecycle, approvers = lambda: self.lifecycle, Approvers(self.config.approvals.people)
+        return AcceptedGuardrails(self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out)
+
+    @part
     def recorded_rules(self) -> RecordedRules:
         """Rules of guardrails on commits and landings."""
         from clia.approvals.recorded_rules import RecordedRules
@@ -251,13 +282,28 @@ class Components:
         has_trace = lambda commit: self.traces.cid_for(commit.cid) is not None  # noqa: E731
         has_entries = lambda name: bool(self.traces.pending(name))  # noqa: E731
         lifecycle, people = lambda: self.lifecycle, self.config.approvals.people
-        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people)
+
+        def signatures() -> RecordedSignatures:
+            from clia.approvals.signatures import RecordedSignatures  # few rules need signatures
+
+            trust = self.trust_keys
+            key = trust.machine.public().fingerprint if trust.machine.exists() else None
+            return RecordedSignatures(self.git.objects.raw, trust.chain(), key)
+
+        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people, signatures)
+
+    words = CommitText
 
     def commit(
         self, name: str, kind: str, contents: Contents, words: CommitText, base: str | None, *, with_trace: bool = False
     ) -> str:
         """Commit files (all, or changes), if the rules of the agent allow it. What tools did is recorded without this check."""
-        worktree = self.commits.worktree(name, *contents)
+        return self.commit_tree(name, kind, self.commits.worktree(name, *contents), words, base, with_trace=with_trace)
+
+    def commit_tree(
+        self, name: str, kind: str, worktree: Worktree, words: CommitText, base: str | None, *, with_trace: bool = False
+    ) -> str:
+        """Commit the tree that a function makes of the head's, if the rules of the agent allow it."""
         with self._ruled_commit(name, kind, with_trace=with_trace) as checked:
             tree = lambda before: checked(before, worktree(before))  # noqa: E731
             return self.commits.commit(name, kind, tree, words, base=base, with_trace=with_trace)
@@ -298,6 +344,10 @@ class Components:
         above = (os.sep.join(parts[:end]) or os.sep for end in range(len(parts), 0, -1))
         return any(os.path.isdir(f"{directory}/.clia/agents") for directory in above)
 
+    def running_commits(self) -> dict[str, TurnCommit]:
+        """The commits of captured tools whose turns are still running."""
+        return self.captures.running_commits()
+
     @part
     def history(self) -> History:
         from clia.space.history import History
@@ -307,11 +357,18 @@ class Components:
 
     @part
     def tree_merging(self) -> TreeMerging:
-        """Merges of trees, in which journals are joined entry by entry."""
-        from clia.identities.journal_union import is_journal, merge_journals
+        """Merges of trees, in which journals are joined entry by entry, and agendas item by item."""
+        from clia.identities.contexts import AGENDA
+        from clia.identities.journal_union import is_document, is_journal, merge_journals
         from clia.space.merging import FileRule, TreeMerging
 
-        return TreeMerging(self.core, (FileRule(is_journal, merge_journals),))
+        def merge_agendas(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
+            from clia.identities.agenda_union import merge_agendas  # few merges have a conflict in an agenda
+
+            return merge_agendas(path, base, ours, theirs)
+
+        is_agenda = lambda path: is_document(path, AGENDA)  # noqa: E731
+        return TreeMerging(self.core, (FileRule(is_journal, merge_journals), FileRule(is_agenda, merge_agendas)))
 
     @part
     def checkouts(self) -> CheckoutPlaces:
@@ -339,12 +396,27 @@ class Components:
         trim(self.core.store)
         self.peers.sweep()
 
-    def log_landing(self, name: str, branch: str | None) -> str:
+    def verify(self, progress: Callable[[str], None] | None) -> Report:
+        """Check everything against git."""
+        complete = (checks := self.checks).is_whole()
+        report = checks.verify(self.registry.types(), progress, complete=complete)
+        report = report.joined(self.agreement.findings(), ())
+        return report.joined(*self.federation_checks.verify(progress, complete=complete))
+
+    def rebuild(self, progress: Callable[[int, int], None] | None) -> int:
+        """Rebuild the indexes from git; return the number of relations."""
+        self.capabilities.forget_compiled()
+        edges = self.relations.rebuild(progress)
+        self.observations.rebuild(progress)
+        return edges
+
+    def log_landing(self, name: str, branch: str | None, seen: str | None) -> str:
         """Write approvals and, if the operator wants that, a landing to journals before the work lands; so the entries land, too.
 
         An attempt that is refused, and repeated after a decision, has one entry. Returns the branch, the default one for None.
         """
         onto = self.landing.default_branch() if branch is None else branch
+        self.landing.check_seen(name, seen)
         self.approvals.record(name)
         if "landings" in self.config.journal.write and not self.landing.has_landed(name, onto):
             own = self.core.own_commits(name, self.core.own_head(name))

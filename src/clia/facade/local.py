@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clia.facade.backup import Backup
     from clia.facade.components import Components
     from clia.facade.config import Config
+    from clia.identities.agent_profiles import NewProfile
     from clia.programs.run_directories import RunDirectories
     from clia.sessions.checkpoints import CheckpointedSession
     from clia.sessions.model import Session
@@ -51,6 +52,13 @@ class LocalService:
     def config(self) -> Config:
         """The operator's configuration."""
         return self._components.config
+
+    def keep_config(self, agent: str) -> None:
+        """Let the processes of an agent use this configuration from now on, if a person runs it."""
+        from clia.facade.agent_config import keep_config
+
+        if actor(self.agent) is None:
+            keep_config(self.store, agent, self.config.path)
 
     @property
     def clock(self) -> Clock:
@@ -382,4 +390,25 @@ def new_origin(
     frozen = None if parent is None else FrozenProfile(parent, *components.agents.origin_of(parent))
     with RelativePaths(path).errors() as paths:
         new = spawn_profile(path, name, slug, frozen, accept, paths.in_text)
+    if new.profile is not None or components.core.refs.get(names.GUARDRAILS) is not None:
+        new = _checked_guardrails(components, name, new, captured=accept == CAPTURED)
     return AgentOrigin(new.place._asdict(), new.profile), new.notices
+
+
+def _checked_guardrails(components: Components, name: str, new: NewProfile, *, captured: bool) -> NewProfile:
+    """A new profile that loses none of the guardrails that earlier agents had. A captured agent is bound by those that are gone."""
+    from clia.identities.agent_places import guardrails_of, without
+
+    accepted, profile = components.accepted_guardrails, new.profile or {}
+    slug = profile.get("slug")
+    guardrails = guardrails_of(profile.get("document"))
+    if not captured:
+        accepted.check(name, slug, new.place, guardrails)
+        return new
+    gone = [item.item for placed in accepted.undecided(name, slug, new.place, guardrails) for item in placed.items]
+    lost = [item for number, item in enumerate(gone) if without([item], gone[:number])]
+    accepted.record(slug, new.place)
+    if not lost:
+        return new
+    document = {**(profile.get("document") or {}), "guardrails": [*lost, *guardrails]}
+    return new._replace(profile={"slug": slug, **profile, "document": document})

@@ -12,6 +12,7 @@ from contextlib import nullcontext, suppress
 from functools import cache
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
+from clia.facade.agent_config import config_path
 from clia.facade.backends import LiveState, SpaceOptions, connect, core_with_hub, ignore_step
 from clia.facade.components import Components
 from clia.facade.settings import Settings, acting_agent, check_address, clock_of, person_of
@@ -130,11 +131,13 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     components = Components(git, core, state, options, hub_sync)
     if is_on(git.setting(UPKEEP)):
         git.refs.counted = lambda: _count_move(git, components.home)
-    path = _config_path(git, settings)
+    path = config_path(components.home, settings, core.store, options.agent, core.notify)
     if path is not None:  # an error in the file is reported when the space is opened
         from clia.facade.config import read_config
 
-        components.__dict__["config"] = read_config(path, required=settings.config is not None)
+        components.__dict__["config"] = read_config(
+            path, required=path in (settings.config, settings.person_config) or options.agent is not None
+        )
     return Space(components)
 
 
@@ -164,14 +167,6 @@ def _count_move(git: Git, home: str) -> None:
             from clia.facade.background_upkeep import start_if_due
 
             start_if_due(git.handle.path, home, git.command.environment, count)
-
-
-def _config_path(git: Git, settings: Settings) -> str | None:
-    """The operator's configuration file, which is beside the store so that no agent can commit to it."""
-    if settings.config is not None:
-        return settings.config
-    path = os.path.join(git.handle.common_dir, "clia", "config.toml")
-    return path if os.path.exists(path) else None
 
 
 def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:

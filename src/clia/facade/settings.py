@@ -37,6 +37,7 @@ class Settings(NamedTuple):
     reached: Callable[[str], None] | None = None
     notify: Callable[[str], None] | None = None  # called with a sentence if a verb waits for seconds, or is recorded but incomplete
     config: str | None = None  # the operator's file; default: clia/config.toml in the git directory
+    person_config: str | None = None  # as `config`, unless an agent acts: its environment does not choose the configuration
     prove: Prover | None = None  # proves statements of people with their own keys; default: the machine vouches
     agent_keys: AgentKeys | None = None  # keys that sign agents' own commits; default: the one of the run, else none
     agent: str | None = None  # the agent that acts: it may record and ask, not decide; default: CLIA_AGENT. Empty: a person

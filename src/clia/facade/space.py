@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         IdentitySlug,
         Into,
         Kind,
+        LastLine,
         LineLimit,
         Message,
         Meta,
@@ -47,19 +48,23 @@ if TYPE_CHECKING:
         Paths,
         RemoteName,
         Revision,
+        SeenHead,
     )
     from clia.behaviours.service import BehaviourService
     from clia.capture.permissions.budgets import BudgetService
     from clia.capture.service import Captures
     from clia.facade.components import Components
     from clia.facade.local import LocalService, ViewService
+    from clia.facade.undo import UndoService
     from clia.federation.service import PeerService
     from clia.git.records import Checkout, Pushed
     from clia.hub.service import HubService
     from clia.identities.service import IdentityService
+    from clia.provenance.model import ExplainedLines
+    from clia.provenance.service import ProvenanceService
     from clia.sessions.health import Ailment
     from clia.sessions.service import SessionBackend, SessionService
-    from clia.space.core import CommitText, Core
+    from clia.space.core import Core
     from clia.space.model import (
         AgentCommit,
         AgentState,
@@ -73,7 +78,7 @@ if TYPE_CHECKING:
         UpToDate,
     )
     from clia.space.remotes import Adopted
-    from clia.space.service import AgentService, HistoryService, RelationService, TraceService, TypeService
+    from clia.space.service import AgentService, ChangeService, HistoryService, RelationService, TraceService, TypeService
     from clia.space.verification import Report
     from clia.trust.service import TrustService
     from clia.values.typed_objects import Briefing
@@ -93,6 +98,7 @@ class Space:
     types: service[TypeService] = service("clia.space.service:TypeService")
     agents: service[AgentService] = service("clia.space.service:AgentService")
     history: service[HistoryService] = service("clia.space.service:HistoryService")
+    changes: service[ChangeService] = service("clia.space.service:ChangeService")
     relations: service[RelationService] = service("clia.space.service:RelationService")
     traces: service[TraceService] = service("clia.space.service:TraceService")
     sessions: service[SessionService] = service("clia.sessions.service:SessionService")
@@ -100,10 +106,12 @@ class Space:
     peers: service[PeerService] = service("clia.federation.service:PeerService")
     hub: service[HubService] = service("clia.hub.service:HubService")
     trust: service[TrustService] = service("clia.trust.service:TrustService")
+    provenance: service[ProvenanceService] = service("clia.provenance.service:ProvenanceService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     identities: service[IdentityService] = service("clia.identities.service:IdentityService")
     budgets: service[BudgetService] = service("clia.capture.permissions.budgets:BudgetService")
     captures: service[Captures] = service("clia.capture.service:Captures")
+    undoing: service[UndoService] = service("clia.facade.undo:UndoService")
     local: service[LocalService] = service("clia.facade.local:LocalService")
     views: service[ViewService] = service("clia.facade.local:ViewService")
 
@@ -222,7 +230,7 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a typed commit and return its id. A repeated call on the same ``base`` returns the commit that exists."""
-        return self._components.commit(name, kind, (files, changes), _commit_text(message, meta), self._base(base))
+        return self._components.commit(name, kind, (files, changes), self._components.words(message, meta), self._base(base))
 
     def _base(self, text: str | None) -> str | None:
         """The full id of a base; a full id is not looked up, since it is compared with the head."""
@@ -243,7 +251,7 @@ class Space:
         base: Base = None,
     ) -> str:
         """Make a commit and bind the pending trace entries to it."""
-        words = _commit_text(message, meta)
+        words = self._components.words(message, meta)
         return self._components.commit(name, kind, (files, changes), words, self._base(base), with_trace=True)
 
     def commit_dir(
@@ -261,7 +269,7 @@ class Space:
         source = _absolute(directory)
         if not os.path.isdir(source):
             raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
-        words = _commit_text(message, meta)
+        words = self._components.words(message, meta)
         return self._components.commit_dir(name, kind, source, words, self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
@@ -275,12 +283,20 @@ class Space:
     @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name", agent="name")
     @for_people("ask a person to land it: clia ask AGENT QUESTION", own=True)
     def land(
-        self, name: Agent, onto: Onto = None, squash: bool = False, *, no_ff: bool = False, how: Form = None, message: str = ""
+        self,
+        name: Agent,
+        onto: Onto = None,
+        squash: bool = False,
+        *,
+        no_ff: bool = False,
+        how: Form = None,
+        message: str = "",
+        head: SeenHead = None,
     ) -> Landed | UpToDate | Conflicts:
         """Bring the agent's work to a branch that is not an agent's: as one commit, by a merge or by a fast-forward."""
-        form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto)
+        form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto, head)
         is_agent = actor(self._components.options.agent) is not None
-        return self._components.landing.land(name, branch, how=form, message=message, by_agent=is_agent)
+        return self._components.landing.land(name, branch, how=form, message=message, head=head, by_agent=is_agent)
 
     # History
 
@@ -319,12 +335,17 @@ class Space:
         """Each line of a file with the agent, kind, briefing, behaviour and trace behind it."""
         return self._components.history.blame(text, path, start=start, limit=limit)
 
+    @verb("GET", "/why", VIEWER, "commits")
+    def why(self, path: str, line: FirstLine, commit: Revision = "HEAD", *, end: LastLine = None) -> ExplainedLines:
+        """Who wrote lines of a file, for which briefing, with which trace, who approved them, and whether all of it verifies."""
+        return self.provenance.why(path, line, commit, end=end)
+
     # Merges
 
     @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into", agent="into")
     def merge(self, into: Into, from_: From, *, message: Message = "", meta: Meta = None) -> Merged | UpToDate | Conflicts:
         """Merge another agent's work, as a session-merge commit."""
-        return self._components.merging.merge(into, from_, _commit_text(message, meta))
+        return self._components.merging.merge(into, from_, self._components.words(message, meta))
 
     @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours", agent="into")
     def resolve(  # noqa: PLR0913  # the names users were promised
@@ -343,25 +364,19 @@ class Space:
 
         ``StaleRef`` if either head has moved since.
         """
-        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, _commit_text(message, meta))
+        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, self._components.words(message, meta))
 
     # Upkeep
 
     @verb("GET", "/verify", VIEWER, "upkeep")
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Check everything against git; change nothing."""
-        complete = (checks := self._components.checks).is_whole()
-        report = checks.verify(self._components.registry.types(), progress, complete=complete)
-        report = report.joined(self._components.agreement.findings(), ())
-        return report.joined(*self._components.federation_checks.verify(progress, complete=complete))
+        return self._components.verify(progress)
 
     @verb("POST", "/rebuild", ADMIN, "upkeep")
     def rebuild(self, *, progress: Progress | None = None) -> Count:
         """Rebuild the indexes from git: relations, grants and observations; return the number of relations."""
-        self._components.capabilities.forget_compiled()
-        edges = self._components.relations.rebuild(progress)
-        self._components.observations.rebuild(progress)
-        return edges
+        return self._components.rebuild(progress)
 
     @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
@@ -388,6 +403,7 @@ class Space:
 
     # Core verbs that services implement
 
+    undo = alias(lambda space: space.undoing.undo)
     relate = alias(lambda space: space.relations.add)
     trace = alias(lambda space: space.traces.add)
     start = alias(lambda space: space.sessions.start)
@@ -481,12 +497,6 @@ class Space:
     hub_sync = alias(lambda space: space.hub.sync)
     meet = alias(lambda space: space.hub.meet)
     elsewhere = alias(lambda space: space.hub.elsewhere)
-
-
-def _commit_text(message: str, meta: Mapping[str, Any] | None) -> CommitText:
-    from clia.space.core import CommitText
-
-    return CommitText(message, meta)
 
 
 def _absolute(directory: str | os.PathLike[str]) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from clia.approvals.evidence import APPROVE, Approvers, Evidence
+from clia.approvals.evidence import APPROVE, Approvers, Evidence, approval_in, is_yes, only_journals_differ
 from clia.errors import CliaError, InvalidDocument
 from clia.gate.policy import BRANCHES, POLICY, GatePolicy, Requirement, policy_in, rule_requirements
 from clia.gate.repository import ZERO
 from clia.identities.guardrails.changes import SUBMODULE, guardrail_change
 from clia.identities.journal_union import is_journal
+from clia.trust.machine_log import continues
 from clia.values import refs as names
 from clia.values.types import DECISION as DECISION_KIND
 
@@ -22,6 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from clia.approvals.signatures import RecordedSignatures
     from clia.gate.repository import GateRepository
     from clia.identities.guardrails.changes import GuardrailChange
     from clia.space.model import AgentCommit
@@ -50,6 +52,14 @@ class Refusal(NamedTuple):
     rule: str  # the rule: `deletion`, `non-fast-forward`, `guardrail-loss`, `no-decision`, `no-tests`, `no-trace`, …
     message: str  # what is wrong
     fix: str  # how to fix it
+
+
+class LandedStep(NamedTuple):
+    """A state of the branch between its old and its new one, up to which guardrails are compared."""
+
+    tree: str
+    work: str | None  # the tree of the agent's work; None: it is not known
+    decision: str | None = None  # the decision at this state, if it is one
 
 
 class PushChecks:
@@ -89,9 +99,14 @@ class PushChecks:
             yield Refusal(
                 update.ref, DELETION, f"{what} must not be deleted", "keep it; an administrator of the server can delete it there"
             )
-        elif update.old != ZERO and not self._repository.descends(update.new, update.old):
+        elif update.old != ZERO and not self._continues(update):
             message = f"{what} only moves forward: {update.old[:12]} is not part of {update.new[:12]}"
             yield Refusal(update.ref, NON_FAST_FORWARD, message, fix)
+
+    def _continues(self, update: RefUpdate) -> bool:
+        if update.ref.startswith(names.LOGS):  # one commit, which each move replaces
+            return continues(self._repository, update.ref.removeprefix(names.LOGS), update.new, update.old)
+        return self._repository.descends(update.new, update.old)
 
     # Protected branches
 
@@ -130,40 +145,81 @@ class PushChecks:
     def _guardrails(self, ref: str, policy: GatePolicy, evidence: Evidence, trees: tuple[str, str], new: str) -> Iterator[Refusal]:
         """Compare the guardrails of the branch. A push of several landings is compared landing by landing."""
         start, reason = trees[0], ""
-        for tree in [*self._steps(evidence, new), trees[1]]:
-            change = guardrail_change(self._repository, start, tree)
-            reason = self._unapproved(policy, evidence, change, (start, tree))
+        open_decision: AgentCommit | None = None  # approves the tree of the last step, and its agent's work may go on
+        for step in [*self._steps(evidence, new), LandedStep(trees[1], None)]:
+            change = guardrail_change(self._repository, start, step.tree)
+            reason, decision = self._unapproved(policy, evidence, change, step)
             if not reason:
-                start = tree
+                start = step.tree
+                is_fresh = step.decision is not None and decision is not None and decision.cid == step.decision
+                open_decision = decision if is_fresh else None if step.work is not None else open_decision
+        if not reason and open_decision is not None:
+            reason = self._edited_after(open_decision, evidence, new)
         if reason:
             yield Refusal(ref, GUARDRAIL, reason, _approve(ref, evidence.commits))
 
-    def _steps(self, evidence: Evidence, new: str) -> list[str]:
-        """The trees of landings and decisions on the branch's own line, oldest first."""
+    def _steps(self, evidence: Evidence, new: str) -> list[LandedStep]:
+        """The landings and decisions on the branch's own line, oldest first."""
         by_id = {commit.cid: commit for commit in evidence.commits}
-        trees, at = [], by_id.get(new)
+        steps, at = [], by_id.get(new)
         while at is not None:
-            if at.landed is not None or at.kind == DECISION_KIND:
-                trees.append(at.tree)
+            if at.landed is not None:
+                steps.append(LandedStep(at.tree, self._work_of(at)))
+            elif at.kind == DECISION_KIND:
+                steps.append(LandedStep(at.tree, at.tree, at.cid))
             at = by_id.get(at.parents[0]) if at.parents else None
-        return trees[::-1]
+        return steps[::-1]
 
-    def _unapproved(self, policy: GatePolicy, evidence: Evidence, change: GuardrailChange, trees: tuple[str, str]) -> str:
-        """What a change takes away without an approval, and why there is none; empty if nothing."""
+    def _work_of(self, landing: AgentCommit) -> str:
+        """The tree of the agent's work that a landing brings."""
+        head = landing.parents[1] if len(landing.parents) > 1 else (landing.range or "").rpartition("..")[2]
+        return self._repository.commit(head).tree if names.is_id(head) and self._repository.has_commit(head) else landing.tree
+
+    def _edited_after(self, decision: AgentCommit, evidence: Evidence, new: str) -> str:
+        """Why a decision on the branch's own line does not count: its agent went on to work there; empty if it did not."""
+        by_id = {commit.cid: commit for commit in evidence.commits}
+        at = by_id.get(new)
+        while at is not None and at.cid != decision.cid:
+            is_work = at.agent == decision.agent and at.landed is None and len(at.parents) == 1
+            if is_work and not only_journals_differ(self._repository, self._repository.commit(at.parents[0]).tree, at.tree):
+                return f"decision {decision.cid[:12]} on lost guardrails was made before the last edit"
+            at = by_id.get(at.parents[0]) if at.parents else None
+        return ""
+
+    def _unapproved(
+        self, policy: GatePolicy, evidence: Evidence, change: GuardrailChange, step: LandedStep
+    ) -> tuple[str, AgentCommit | None]:
+        """What a change takes away without an approval, and why there is none; empty if nothing. Also the decision."""
         losses = [loss for loss in change.losses if not _is_ignored(policy, loss.kind, loss.places[0].directory)]
         if not losses:
-            return ""
-        moved = [module.path for module in change.submodules]
-        changed = [path for path in self._repository.changed(*trees) if not is_journal(path)]  # journals state no guardrails
-        documents = [path for path in changed if "/.clia/" in f"/{path}" or path.endswith(".gitmodules")]
-        decision, reason = evidence.approved_change(change.digest, trees[1], [*documents, *moved])
+            return "", None
+        decision, reason = evidence.decided_change(
+            change.digest, step.work or self._newest_work(evidence, change.digest, step.tree)
+        )
         if decision is None and all(loss.kind == SUBMODULE for loss in losses):
-            missing, reason = evidence.undecided(moved, trees[1])
+            missing, reason = evidence.undecided([module.path for module in change.submodules], step.tree)
             if not missing:
-                return ""
-        return "" if decision is not None else f"{_lost(change, [str(loss) for loss in losses])}; {reason}"
+                return "", None
+        if decision is not None and not is_yes(decision):
+            reason, decision = f"decision {decision.cid[:12]} rejects the change", None
+        return ("", decision) if decision is not None else (f"{_lost(change, [str(loss) for loss in losses])}; {reason}", None)
+
+    def _newest_work(self, evidence: Evidence, change: str, tree: str) -> str:
+        """The tree of the newest work of the agent that a decision on a change is about."""
+        approvals = ((commit, approval_in(commit)) for commit in evidence.commits)
+        decided = next((commit for commit, approval in approvals if approval is not None and approval.change == change), None)
+        if decided is None:
+            return tree
+        own = (commit for commit in evidence.commits if commit.agent == decided.agent and commit.landed is None)
+        return next(own, decided).tree
 
     # Requirements
+
+    def _signatures(self) -> RecordedSignatures:
+        """The signatures, by the keys that the server has after the push. Pushed keys continue those that it had."""
+        from clia.approvals.signatures import RecordedSignatures, chain_of  # few branches require signatures
+
+        return RecordedSignatures(self._repository.raw, chain_of(self._repository.raw, self._pushed(names.KEYS)))
 
     def _required(self, ref: str, evidence: Evidence, requirement: Requirement, paths: list[str], tree: str) -> Iterator[Refusal]:
         if not paths:
@@ -191,8 +247,11 @@ class PushChecks:
                 fix = f"publish it with its trace first: clia publish {_agent(evidence.commits)}"
                 yield Refusal(ref, TRACE, message, fix)
         if "signature" in requirement.need:
-            message = f"{_listed(paths)} needs a signature ({source}), which this version of the gate cannot check"
-            yield Refusal(ref, SIGNATURE, message, "require a decision instead")
+            missing, why = evidence.unsigned(paths, tree, self._signatures())
+            if missing:
+                message = f"{_listed(missing)} needs a signature ({source}); {why}"
+                fix = "commit with an enrolled key, or let a person prove the decision with a key: clia key list"
+                yield Refusal(ref, SIGNATURE, message, fix)
 
     # Commits
 

@@ -34,7 +34,7 @@ class Requirement(NamedTuple):
     """What changes of certain paths need."""
 
     paths: tuple[str, ...]  # patterns
-    need: tuple[str, ...]  # `decision`, `tests`, `trace`; empty: such changes are refused
+    need: tuple[str, ...]  # `decision`, `tests`, `trace`, `signature`; empty: such changes are refused
     source: str  # where it is stated
 
     def matching(self, changed: Iterable[str]) -> list[str]:
@@ -92,9 +92,8 @@ def _requirement(table: dict[str, Any], number: int) -> Requirement:
         if key not in ("paths", "need"):
             raise _invalid(f"{at}.{key} is unknown; known keys: paths, need")
     need = _texts(table.get("need", []), f"{at}.need")
-    needs = [name for name in NEEDS if name != "signature"]
-    if not need or any(name not in needs for name in need):
-        raise _invalid(f"{at}.need must list some of {', '.join(needs)}")
+    if not need or any(name not in NEEDS for name in need):
+        raise _invalid(f"{at}.need must list some of {', '.join(NEEDS)}")
     return Requirement(_texts(table.get("paths", ["**"]), f"{at}.paths") or _EVERYTHING, need, POLICY)
 
 

@@ -91,6 +91,10 @@ class GateRepository:
             self._commits[cid] = agent_commit(_commit(cid, self._object(cid, "commit")))
         return self._commits[cid]
 
+    def raw(self, cid: str) -> bytes:
+        """The bytes of a commit."""
+        return self._object(cid, "commit")
+
     def has_commit(self, cid: str) -> bool:
         obj = self.read(cid)
         return obj is not None and obj[1] == "commit"

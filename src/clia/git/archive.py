@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from clia.git.libgit2 import git_error
 from clia.git.ref_files import NO_FILE, edited, packed_state, read_packed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
@@ -38,6 +39,21 @@ _FILES = {
     "config": _CONFIG,
     "HEAD": "ref: refs/heads/none\n",
 }
+
+
+class ArchiveSnapshot(NamedTuple):
+    """The packed file at one moment. It stays open, so that no later file gets its inode."""
+
+    path: str
+    handle: int | None
+
+    def is_current(self) -> bool:
+        """Return whether the file has not been replaced since."""
+        try:
+            info = os.stat(self.path)
+        except FileNotFoundError:
+            return self.handle is None
+        return self.handle is not None and os.path.samestat(info, os.fstat(self.handle))
 
 
 class RefArchive:
@@ -68,6 +84,19 @@ class RefArchive:
     def state(self) -> str | None:
         """Return a fingerprint of the refs, or None if they changed a moment ago."""
         return packed_state(self.directory)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[ArchiveSnapshot]:
+        """Watch the refs: while they stay the same, no ref leaves the main repository for this one, or the other way round."""
+        try:
+            handle: int | None = os.open(self._packed, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            handle = None
+        try:
+            yield ArchiveSnapshot(self._packed, handle)
+        finally:
+            if handle is not None:
+                os.close(handle)
 
     def is_empty(self) -> bool:
         return self.state() == NO_FILE or not self.under("refs/", limit=1)

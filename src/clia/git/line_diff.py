@@ -80,6 +80,15 @@ def unchanged(old_count: int, new_count: int, changes: list[LineChange]) -> Iter
         yield old, new, min(new_count - new, old_count - old)
 
 
+class TreeDifference(NamedTuple):
+    """The size of the difference between two trees."""
+
+    paths: frozenset[str]  # files on either side
+    files: int
+    added: int  # lines
+    removed: int  # lines
+
+
 class GitLineDiffs:
     """The changed files of commits in one repository."""
 
@@ -99,6 +108,20 @@ class GitLineDiffs:
         shared = [path for path in first if all(path in other for other in others)]
         previous = {path: tuple(diff[path][1] for diff in diffs) if trees else () for path in shared}
         return [ChangedFile(path, first[path][0], previous[path]) for path in shared]
+
+    def difference(self, old: str | None, new: str) -> TreeDifference:
+        """Return the size of the difference between the trees of two commits; None: an empty tree."""
+        import pygit2
+
+        with reading(new):
+            trees = [self._tree(self._handle.repo[cid].peel(pygit2.Commit)) for cid in (old, new) if cid is not None]
+            diff = trees[0].diff_to_tree(trees[1]) if len(trees) > 1 else trees[0].diff_to_tree(swap=True)
+            deltas = list(diff.deltas)
+            if old is not None and len(deltas) <= _RENAME_LIMIT:
+                diff.find_similar(rename_threshold=RENAME_SIMILARITY)
+            paths = {os.fsdecode(file.raw_path) for delta in deltas for file in (delta.old_file, delta.new_file)}
+            stats = diff.stats
+        return TreeDifference(frozenset(paths), stats.files_changed, stats.insertions, stats.deletions)
 
     def _tree(self, commit: pygit2.Commit) -> pygit2.Tree:
         import pygit2

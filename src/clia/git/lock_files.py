@@ -179,7 +179,7 @@ class LockFiles:
         if owner.boot != _boot_id() and not (owner.host == _host() and _is_local(self._folder)):
             return False
         # Without a boot id, compare the host only.
-        return (owner.boot != _UNKNOWN or owner.host == _host()) and _is_unlocked(owner.file)
+        return (owner.boot != _UNKNOWN or owner.host == _host()) and is_locked(owner.file) is False
 
     def _make_folder(self) -> None:
         # Private, like everything below ``clia``, unless the repository is shared.
@@ -225,19 +225,19 @@ def _inode(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _is_unlocked(file: str) -> bool:
-    """Return whether no process holds the file; False if this is unknown."""
+def is_locked(file: str) -> bool | None:
+    """Whether a process holds a lock on the file (``flock``); None if the file cannot be opened."""
     try:
         handle = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return False
+        return True
     finally:
         os.close(handle)
-    return True
+    return False
 
 
 @cache

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     Changes = dict[str, "Change | Changes"]
 
 _SIGNATURE = "gpgsig"
-_KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
+_COMMIT = 1
+_KINDS = {_COMMIT: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _ENTRY = re.compile(rb"([0-7]+) ([^\0]+)\0(.{20})", re.DOTALL)
 """An entry in the data of a tree: mode, name and id."""
 
@@ -152,6 +153,15 @@ class GitObjects:
             else:
                 oid = repo.create_commit(None, by, committed_by, message, pygit2.Oid(hex=tree), parent_ids)
             if oid not in self._handle.repo:  # libgit2 1.9 does not report that it could not write a commit
+                raise OSError(NOT_WRITTEN)
+            return self._written(oid)
+
+    @tried_again
+    def write_raw_commit(self, data: bytes) -> str:
+        """Write a commit from its bytes, which the caller has signed."""
+        with writing("a commit"):
+            oid = self._handle.repo.write(_COMMIT, data)
+            if oid not in self._handle.repo:  # as above
                 raise OSError(NOT_WRITTEN)
             return self._written(oid)
 

@@ -396,11 +396,15 @@ class GitPorcelain(GitWorktrees):
         lines = "".join(f"delete {ref} {cid}\n" for ref, cid in refs.items())
         self._command.attempt("update-ref", "--stdin", data=lines.encode("utf-8"))
 
-    def push(self, remote: str, refs: Sequence[str], named: Callable[[str], str] = str) -> list[Pushed]:
-        """Push all of the refs or none, each to the name that ``named`` returns. Nothing is forced."""
+    def push(
+        self, remote: str, refs: Sequence[str], named: Callable[[str], str] = str, replaced: Mapping[str, str] | None = None
+    ) -> list[Pushed]:
+        """Push all of the refs or none, each to the name that ``named`` returns. Nothing is forced, except that the values of
+        ``replaced`` refs at the remote may be replaced.
+        """
         from clia.git.pushing import RefPush  # few commands push
 
-        return RefPush(self._handle, self._command, self._archive).push(remote, refs, named)
+        return RefPush(self._handle, self._command, self._archive).push(remote, refs, named, replaced or {})
 
     def _transfer(self, *words: str, data: bytes = b"") -> GitResult:
         # An address such as ../other.git is relative to the top of the worktree.

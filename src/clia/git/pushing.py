@@ -4,7 +4,8 @@ Git compares each refspec with each ref, so thousands of refspecs take minutes, 
 are pushed by patterns, from a temporary repository that has no others. It has no objects of its own, and includes the configuration
 of the main repository.
 
-Invariant: a push is atomic and never forced. Values come from the main repository, else from the archive repository.
+Invariant: a push is atomic and, except for values that the caller names, never forced. Values come from the main repository, else
+from the archive repository.
 """
 
 from __future__ import annotations
@@ -46,8 +47,12 @@ class RefPush:
         self._archive = archive
         self._home = os.path.join(handle.common_dir, "clia")
 
-    def push(self, remote: str, refs: Sequence[str], named: Callable[[str], str] = str) -> list[Pushed]:
-        """Push all of the refs or none, each to the name that ``named`` returns. Nothing is forced."""
+    def push(
+        self, remote: str, refs: Sequence[str], named: Callable[[str], str] = str, replaced: Mapping[str, str] | None = None
+    ) -> list[Pushed]:
+        """Push all of the refs or none, each to the name that ``named`` returns. Nothing is forced, except that the values of
+        ``replaced`` refs at the remote may be replaced.
+        """
         for ref in refs:
             if not _REF.fullmatch(ref):
                 raise InvalidInput(f"{ref!r} is not a full ref name", code="invalid-ref", fields={"ref": ref})
@@ -67,6 +72,7 @@ class RefPush:
                 "-c",
                 "core.fsync=none",
                 *_PUSH,
+                *(f"--force-with-lease={named(ref)}:{cid}" for ref, cid in (replaced or {}).items()),
                 "--",
                 remote,
                 *(f"{top}/*:{top}/*" for top in patterns),

@@ -141,6 +141,9 @@ class MoveObserver(Protocol):
     def recover(self) -> None:
         """Log the moves of processes that died before they did."""
 
+    def tidy(self) -> None:
+        """Do what is not urgent: part of upkeep."""
+
     def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
         """A move is about to happen; returns a note for the calls below, or None if it is not logged."""
 
@@ -179,6 +182,10 @@ class Checkout(NamedTuple):
     own: str | None = None  # the program's own commit that the base stands for, if HEAD stayed on it
     pending: tuple[str, str] | None = None  # a commit that is being made on the base, and the HEAD that it stands for
     moving: str | None = None  # the commit that its files are being brought to
+
+    def recorded(self) -> tuple[str, str, str | None, tuple[str, str] | None, str | None]:
+        """The fields that are recorded with the worktree, in the order that ``record`` takes."""
+        return self.agent, self.base, self.own, self.pending, self.moving
 
 
 class Prepared(NamedTuple):

@@ -67,11 +67,10 @@ class RefFiles:
         path = self.path(name)
         _over_empty_directories(path, lambda: lock.publish(path))
         self._sync(os.path.dirname(path))
-        line = self._log_line(old, new, why)
         with suppress(OSError):
-            self._log(name, line)
+            self._log(name, old, new, why)
             if name.startswith("refs/heads/") and self._is_head(name):
-                self._log("HEAD", line)
+                self._log("HEAD", old, new, why)
 
     def remove(self, name: str) -> None:
         """Remove a ref and its reflog; the caller holds its lock.
@@ -103,6 +102,24 @@ class RefFiles:
             for name in names:
                 self._move_log(os.path.join(self._common_dir, "logs"), logs, name)
                 self._unlink(self.path(name))
+
+    def create_packed(self, refs: Mapping[str, str], locks: Mapping[str, HeldLock], why: str) -> None:
+        """Create refs, whose locks the caller holds, in the packed file.
+
+        Not as loose refs: a ``git pack-refs`` that packed a ref before it was removed still removes a loose ref of that value.
+        """
+        packed = os.path.join(self._common_dir, PACKED)
+        with self.locks.hold(f"{packed}.lock"):
+            content = edited(_content(packed), refs) if refs else None
+            if content is not None:
+                self.locks.replace(packed, content, durable=self._handle.durable)
+                self._sync(self._common_dir)
+        for name, cid in refs.items():
+            if content is None:  # the packed file was written by an old version of git
+                self.publish(locks[name], name, None, cid, why)
+            else:
+                with suppress(OSError):
+                    self._log(name, None, cid, why)
 
     def bring_log(self, logs: str, name: str) -> None:
         """Bring back the reflog of a ref that has none yet."""
@@ -144,12 +161,16 @@ class RefFiles:
             os.unlink(path)
             self._sync(os.path.dirname(path))
 
-    def _log(self, name: str, line: bytes) -> None:
+    def _log(self, name: str, old: str | None, new: str, why: str) -> None:
         path = f"{self._common_dir}/logs/{name}"
+        exists = os.path.exists(path)
+        if not exists and not self._creates_log(name):
+            return
+        line = self._log_line(old, new, why)
         with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             _append(path, line)
             return
-        if self._creates_log(name):
+        if not exists or self._creates_log(name):
             self._handle.sharing.make_directory(os.path.dirname(path))
             _over_empty_directories(path, lambda: _append(path, line, os.O_CREAT))
             self._handle.sharing.apply(path)

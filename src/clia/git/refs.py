@@ -38,6 +38,8 @@ _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", TRACKING, LOCAL
 """Refs that clia moves itself. Users' branches are moved by the git command."""
 _NOTHING = "0" * 40
 _LOCK_FILE = re.compile(r"/[^':]+\.lock")
+_LISTINGS = 10
+"""A list of refs is read again up to this number of times while refs move to the archive repository or back."""
 _FEW = 20
 """Up to this number of refs are looked up one by one; listing directories is faster for more."""
 
@@ -74,9 +76,12 @@ class GitRefs:
 
     def get(self, name: str) -> str | None:
         cid = self.present(name)
-        if cid is not None or not self.has_archive():
-            return cid
-        return self.archive.get(name) or self.present(name)  # it may have been brought back in between
+        while cid is None and self.has_archive():
+            with self.archive.snapshot() as snapshot:
+                cid = self.archive.get(name) or self.present(name)  # it may have been brought back in between
+                if snapshot.is_current():
+                    break  # otherwise it may also have been put away again
+        return cid
 
     def present(self, name: str) -> str | None:
         """Return the value of a ref in the main repository."""
@@ -91,12 +96,15 @@ class GitRefs:
     def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
         if not self.has_archive():
             return self.present_under(prefix, after=after, limit=limit)
-        state = self.archive.state()
-        archived = self.archive.under(prefix, after=after, limit=limit)
-        present = self.present_under(prefix, after=after, limit=limit)
-        if state is None or self.archive.state() != state:  # refs may have been put away in between
-            archived += self.archive.under(prefix, after=after, limit=limit)
-        return sorted((dict(archived) | dict(present)).items())[:limit] if archived else present
+        archived: dict[str, str] = {}
+        present: dict[str, str] = {}
+        for _ in range(_LISTINGS):
+            with self.archive.snapshot() as snapshot:
+                archived |= self.archive.under(prefix, after=after, limit=limit)
+                present = archived | dict(self.present_under(prefix, after=after, limit=limit))
+                if snapshot.is_current():
+                    break  # otherwise refs may have been put away or brought back in between
+        return sorted(present.items())[:limit]
 
     def present_under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
         """Return the refs below a prefix in the main repository."""
@@ -177,10 +185,7 @@ class GitRefs:
 
     def _swap(self, name: str, old: str | None, new: str | None, why: str) -> None:
         if self.has_archive():
-            archived = self.archive.among(self._with_its_agent(name))
-            self.bring_back(archived)
-            for _ in archived:
-                self.counted()  # each is a loose ref now
+            self.bring_back(self.archive.among(self._with_its_agent(name)))
         with self._files.hold(name, new) as lock:
             self._reached("ref-locked")
             actual = self.present(name)
@@ -208,10 +213,10 @@ class GitRefs:
             locks = {ref: stack.enter_context(self._files.hold(ref, refs[ref])) for ref in sorted(refs)}
             if self.archive.among(refs) != refs:
                 raise BlockingIOError(errno.EAGAIN, "archived refs have changed")
-            for ref, cid in refs.items():
-                if self.present(ref) is None:
-                    self._files.bring_log(self.archive.logs, ref)
-                    self._files.publish(locks[ref], ref, None, cid, "clia: from the archive repository")
+            absent = {ref: cid for ref, cid in refs.items() if self.present(ref) is None}
+            for ref in absent:
+                self._files.bring_log(self.archive.logs, ref)
+            self._files.create_packed(absent, locks, "clia: from the archive repository")
             self._reached("refs-brought-back")
             removed: dict[str, str | None] = dict.fromkeys(refs)
             self.archive.edit(removed | self._superseded(refs))

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from clia.errors import GitError
-from clia.git.records import EXECUTABLE, FILE, SUBMODULE, TreeEntry
+from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ class StagingRules(ABC):
     @abstractmethod
     def secrets(self, path: str, pieces: Iterable[bytes]) -> Mapping[str, str]:
         """Return the secrets in a file's content: what each is, by its digest."""
+
+    @abstractmethod
+    def secret_in_path(self, path: str) -> str | None:
+        """Return what the secret in a path is; None without one. The names of files are in trees."""
 
 
 class DirectoryPlace(NamedTuple):
@@ -207,13 +211,23 @@ class DirectoryStaging:
         commit = head()
         committed = None if commit is None else self._objects.commit(commit).tree
         refused = {path for path in entries if self._is_provided(path) and self._objects.entry(tree, path) is None}
+        refused |= {path for path in entries if path not in refused and self._has_secret_name(path, tree, committed)}
         with self._contents() as contents:
             for path, entry in entries.items():
                 is_new = committed is None or self._objects.entry(committed, path) != entry
-                is_checked = is_new and entry.mode in (FILE, EXECUTABLE) and path not in refused
+                is_checked = is_new and entry.mode in (FILE, EXECUTABLE, LINK) and path not in refused
                 if is_checked and not self._accepts(path, entry, self._objects.entry(tree, path), contents):
                     refused.add(path)
         return refused
+
+    def _has_secret_name(self, path: str, tree: str, committed: str | None) -> bool:
+        """Whether the name of a file that git does not have yet contains a secret."""
+        if any(at is not None and self._objects.entry(at, path) is not None for at in (tree, committed)):
+            return False
+        secret = self._rules.secret_in_path(path)
+        if secret is not None:
+            self._leave_out(path, SECRET, f"its name seems to contain a secret: {secret}")
+        return secret is not None
 
     def _accepts(self, path: str, entry: TreeEntry, recorded: TreeEntry | None, contents: _Contents) -> bool:
         limit, size = self._rules.size_max(path), contents.request(entry.cid)

@@ -1,7 +1,7 @@
 """Objects of submodules, read from the repository's copies of them.
 
-Invariant: read-only; nothing is fetched. A copy counts if it has the commit: ``.git/modules/NAME``, or the submodule's own
-repository in the user's worktree.
+Invariant: read-only; nothing is fetched. A copy counts if it has the commit: ``.git/modules/NAME``, the submodule's own repository
+in the user's worktree, or that of a linked worktree, such as an agent's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from typing import NamedTuple
 
 from clia.errors import CliaError
+from clia.git import worktree_links
 from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
 
@@ -38,8 +39,9 @@ class SubmoduleObjects(NamedTuple):
     def _copies(self, path: str) -> Iterator[str]:
         if any(part in ("", ".", "..", ".git") for part in path.split("/")):
             return
-        places = [os.path.join(self.handle.common_dir, "modules", *path.split("/"))]
-        places.append(os.path.join(self.handle.common_dir, "modules", *path.replace("/", "/modules/").split("/")))
+        names = (path, path.replace("/", "/modules/"))
+        admins = (self.handle.common_dir, *worktree_links.admin_dirs(self.handle.common_dir))
+        places = [os.path.join(admin, "modules", *name.split("/")) for admin in admins for name in names]
         if self.handle.work_dir is not None:
             places.append(os.path.join(self.handle.work_dir, *path.split("/")))
         for place in dict.fromkeys(places):

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from hashlib import sha256
 
 from clia.errors import FileError
 from clia.git.records import Checkout
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 RECORD = "clia.json"
 """The file in the git directory of an agent's worktree that names the agent."""
 LOGS = "clia-logs.json"
-"""The file beside it with the state of other worktrees when a program started (``clia.git.program_logs``)."""
+"""The file beside it with the state of other worktrees when a program started (``clia.git.program_worktrees``)."""
 _BACK = "gitdir"
+_PLACE = "clia.place"
+"""The setting of a submodule with its directory; git does not read it."""
 _PREFIX = "gitdir: "
 
 
@@ -74,24 +77,36 @@ def admin_dirs(common_dir: str) -> Iterator[str]:
             yield os.path.join(folder, name)
 
 
+def saved_dir(common_dir: str, top: str) -> str:
+    """Return the folder for what outlives the git directory of a worktree (``clia.git.worktree_repairs``)."""
+    return os.path.join(common_dir, "clia", "worktree-logs", sha256(os.fsencode(top)).hexdigest()[:16])
+
+
 def relink(top: str, admin: str, old_top: str | None = None) -> None:
     """Let a directory and a git directory name each other, and the submodules too. ``old_top``: where the directory was."""
     old_top = old_top or os.path.dirname(link_back(admin) or os.path.join(top, ".git"))
     old_admin = git_dir_of(top) or admin
-    if (old_top, old_admin) == (top, admin):
-        return
-    _write(os.path.join(admin, _BACK), os.path.join(top, ".git"))
-    for module in _modules(admin):
+    has_moved = (old_top, old_admin) != (top, admin) or git_dir_of(top) is None
+    if has_moved:
+        _write(os.path.join(admin, _BACK), os.path.join(top, ".git"))
+    for module in _modules(admin):  # also if nothing else has moved: `git worktree repair` leaves them as they are
         _relink_module(module, old_admin + module.removeprefix(admin), old_top, top)
-    _write(os.path.join(top, ".git"), _PREFIX + admin)
+    if has_moved:
+        _write(os.path.join(top, ".git"), _PREFIX + admin)
 
 
 def link(place: str, module: str) -> None:
-    """Let the directory of a submodule and its git directory name each other."""
+    """Let the directory of a submodule and its git directory name each other.
+
+    git follows the ``.git`` file. It would also follow ``core.worktree``, but not when the worktree around it is moved.
+    """
     import pygit2
 
     os.makedirs(place, exist_ok=True)
-    pygit2.Config(os.path.join(module, "config"))["core.worktree"] = place
+    config = pygit2.Config(os.path.join(module, "config"))
+    config[_PLACE] = place
+    if "core.worktree" in config:
+        del config["core.worktree"]
     _write(os.path.join(place, ".git"), _PREFIX + module)
 
 
@@ -137,13 +152,22 @@ def _relink_module(module: str, old_module: str, old_top: str, top: str) -> None
     import pygit2
 
     config = pygit2.Config(os.path.join(module, "config"))
-    worktree = config["core.worktree"] if "core.worktree" in config else None  # noqa: SIM401  # it has no get
-    if worktree is None:
+    recorded = next((config[key] for key in ("core.worktree", _PLACE) if key in config), None)
+    if recorded is None:
         return
-    old_place = os.path.normpath(os.path.join(old_module, worktree))
-    place = os.path.join(top, os.path.relpath(old_place, old_top))
-    if old_place.startswith(old_top + "/") and os.path.isdir(place):
+    old_place = os.path.normpath(os.path.join(old_module, recorded))
+    place = os.path.join(top, os.path.relpath(old_place, old_top)) if old_place.startswith(old_top + "/") else None
+    if place is None or not os.path.isdir(place):  # the links of the worktree were repaired before
+        place = _place_inside(top, old_place, (module, old_module))
+    if place is not None and (place, git_dir_of(place)) != (old_place, module):
         link(place, module)
+
+
+def _place_inside(top: str, old_place: str, modules: tuple[str, str]) -> str | None:
+    """Return where the directory of a submodule is in a moved worktree: the longest end of its old path that exists there."""
+    parts = old_place.strip("/").split("/")
+    places = (os.path.join(top, *parts[start:]) for start in range(1, len(parts)))
+    return next((place for place in places if git_dir_of(place) in modules), None)
 
 
 def _write(path: str, line: str) -> None:

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     from clia.git.command import GitCommand
     from clia.git.libgit2 import GitHandle
-    from clia.git.program_logs import ProgramLogs
+    from clia.git.program_worktrees import ProgramLogs
     from clia.git.reflogs import Reflogs
     from clia.git.submodules import Submodules
+    from clia.git.worktree_repairs import WorktreeRepairs
     from clia.git.worktree_updates import WorktreeUpdates
 
 _PREPARED = "clia-prepared.json"
@@ -111,44 +112,29 @@ class GitWorktrees:
         A ``.git`` that names another existing repository is left alone. ``replaced``: a program in the worktree put its own
         repository there; it is moved into the worktree's git directory.
         """
+        return self._repairs.repair(os.path.abspath(directory), agent, replaced=replaced)
+
+    def relink(self, directory: str) -> None:
+        """Restore the links between a worktree that was moved by hand, its submodules, and the repository."""
         place = os.path.abspath(directory)
-        admin = self._registered_at(place, agent)
-        if admin is None or not os.path.isdir(place):
-            return None
-        pointer = os.path.join(place, ".git")
-        named = worktree_links.git_dir_of(place)
-        if named is not None and os.path.realpath(named) == admin:
+        admin = self._admin_of(place)
+        if admin is not None and admin != self._handle.common_dir:
             worktree_links.relink(place, admin)
-            return None
-        if named is None and os.path.lexists(pointer):
-            if not replaced:
-                return None
-            moved_to = os.path.join(tempfile.mkdtemp(prefix="replaced-", dir=admin), "git")
-            shutil.move(pointer, moved_to)  # another file system, maybe
-            problem = f"the .git of the worktree was replaced by another repository, which is kept as {moved_to}"
-        elif named is not None and os.path.isdir(named) and not replaced:
-            return None  # the worktree of a repository that this one is a copy of
-        else:
-            problem = f"the .git of the worktree {'was deleted' if named is None else 'named a missing repository'}"
-        worktree_links.relink(place, admin)
-        return problem
 
-    def _registered_at(self, place: str, agent: str) -> str | None:
-        """Return the git directory that is registered for an agent's worktree at a path.
+    def guard(self, directory: str, *, running: bool) -> None:
+        """Save what restores an agent's worktree before a program starts in it, or drop that when the program is recorded."""
+        place = os.path.abspath(directory)
+        self._repairs.save(place, self._admin_of(place) if running else None)
 
-        If only its name fits, the directory or the repository was moved.
-        """
-        moved = None
-        for admin in worktree_links.admin_dirs(self._handle.common_dir):
-            link = worktree_links.link_back(admin)
-            record = None if link is None else worktree_links.read_record(admin, place)
-            if link is None or record is None or record.agent != agent:
-                continue
-            if os.path.realpath(os.path.dirname(link)) == os.path.realpath(place):
-                return admin
-            if not os.path.lexists(link) and os.path.basename(os.path.dirname(link)) == os.path.basename(place):
-                moved = admin
-        return moved
+    def restore(self, directory: str, agent: str) -> bool:
+        """Restore an agent's worktree that a program removed, at the commit where its HEAD was, if possible."""
+        return self._repairs.restore(os.path.abspath(directory), agent)
+
+    @property
+    def _repairs(self) -> WorktreeRepairs:
+        from clia.git.worktree_repairs import WorktreeRepairs  # few worktrees are damaged
+
+        return WorktreeRepairs(self._handle, self._command, self._updates)
 
     def relocate(self, directory: str, new: str) -> None:
         """Move an agent's worktree to a directory that does not exist."""
@@ -194,7 +180,7 @@ class GitWorktrees:
 
     def watch_programs(self, directory: str, *, running: bool) -> None:
         """Record that a program starts in an agent's worktree, or has ended: worktrees that appear meanwhile are its own."""
-        from clia.git.program_logs import ProgramLogs  # only `clia run` watches programs
+        from clia.git.program_worktrees import ProgramLogs  # only `clia run` watches programs
 
         place, common_dir = self._require_ours(directory), self._handle.common_dir
         admin = self._admin_of(place) or ""
@@ -205,7 +191,7 @@ class GitWorktrees:
         """The record of a program that runs, or was killed."""
         if not os.path.lexists(os.path.join(admin, worktree_links.LOGS)):
             return None
-        from clia.git.program_logs import ProgramLogs
+        from clia.git.program_worktrees import ProgramLogs
 
         logs = ProgramLogs.read(admin)
         return None if logs.since is None else logs
@@ -443,7 +429,10 @@ class GitWorktrees:
         if admin is None:
             raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
         facts = {"agent": agent, "base": base, "own": own, "pending": pending, "moving": moving}
-        self._write(os.path.join(admin, worktree_links.RECORD), {key: value for key, value in facts.items() if value is not None})
+        facts = {key: value for key, value in facts.items() if value is not None}
+        for folder in (admin, worktree_links.saved_dir(self._handle.common_dir, place)):
+            if folder == admin or os.path.isdir(folder):
+                self._write(os.path.join(folder, worktree_links.RECORD), facts)
 
     def _write(self, path: str, facts: Mapping[str, object]) -> None:
         text = json.dumps(facts, indent=2, sort_keys=True) + "\n"

@@ -72,8 +72,8 @@ _LOCK_FILE = re.compile(r"'([^']+\.lock)'")
 # Not all of refs/clia: refs about peers are private, and published heads have their own rule.
 _ALL_KINDS = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS)
 _SHARED_CHAINS = (
-    *(names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.STATEMENTS),
-    *(names.BEHAVIOURS, names.ATTRIBUTION),
+    *(names.SPACE, names.TYPES, names.OBJECTS, names.GUARDRAILS, names.KEYS),
+    *(names.CAPABILITIES, names.STATEMENTS, names.BEHAVIOURS, names.ATTRIBUTION),
 )
 
 

@@ -17,6 +17,7 @@ from clia.hub.model import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork
 from clia.hub.refs import UNPUBLISHED
 from clia.space.remotes import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.store.interface import INTENT
+from clia.trust.machine_log import continues
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5
 _BATCH = 50  # locks per push
-_CHAINS = (names.TYPES, names.OBJECTS, names.CAPABILITIES, names.STATEMENTS, names.ATTRIBUTION)
+_CHAINS = (names.TYPES, names.OBJECTS, names.GUARDRAILS, names.CAPABILITIES, names.STATEMENTS, names.ATTRIBUTION)
 
 
 class HubSync:
@@ -222,7 +223,7 @@ class HubSync:
             try:
                 result = None if theirs is None else self._adopt(ref, theirs)
             except (GitError, NotFound, InvalidInput):
-                result = UNREADABLE  # it does not stop the others
+                result = UNREADABLE  # a failure here does not stop the others
             ours = self._alone.refs.get(ref)
             if result is not None:
                 results.append(HubSynced(ref, result, theirs if result in (FORK, REFUSED) else ours))
@@ -317,20 +318,24 @@ class HubSync:
         """Exchange the logs of machines. Each machine adds to its own only, so none of them is ever forked by a sync."""
         alone, remote = self._alone, self.hub.remote
         ours = dict(alone.refs.under(names.LOGS))
-        if not ours or not self.hub.read(names.LOGS):
+        signs = bool(ours) or alone.refs.get(names.KEYS) is not None  # a machine that did nothing yet has no log
+        if not signs or not self.hub.read(names.LOGS):
             return
         theirs = {str(names.tracked(ref)): cid for ref, cid in alone.refs.under(names.tracking(remote, names.LOGS))}
         for ref, cid in theirs.items():
-            if ref not in ours or (ours[ref] != cid and alone.graph.descends(cid, ours[ref])):
+            if ref not in ours or (ours[ref] != cid and self._log_continues(ref, cid, ours[ref])):
                 with suppress(StaleRef):  # another process did it
                     alone.refs.move(ref, ours.get(ref), cid, "clia: follow the hub")
         moves: list[Move] = [
             (ref, theirs.get(ref), cid)
             for ref, cid in ours.items()
-            if theirs.get(ref) != cid and (ref not in theirs or alone.graph.descends(cid, theirs[ref]))
+            if theirs.get(ref) != cid and (ref not in theirs or self._log_continues(ref, cid, theirs[ref]))
         ]
         if moves:
             self.hub.send(moves)
+
+    def _log_continues(self, ref: str, new: str, old: str) -> bool:
+        return continues(self._alone.objects, ref.removeprefix(names.LOGS), new, old)
 
     def _sync_part(self, locks: Sequence[str]) -> list[HubSynced]:
         """Settle each lock, push all moves at once, then check each lock again."""

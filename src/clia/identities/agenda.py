@@ -56,6 +56,12 @@ def items_of(agenda: Mapping[str, Any]) -> list[AgendaItem]:
     return items
 
 
+def item_key(value: Any) -> str:
+    """What identifies an entry of a list of items: its id, or its content if it is no item."""
+    title = _title(value)
+    return _stated_id(value) or (_derived_id(title) if title else digest(value))
+
+
 def find_item(agenda: Mapping[str, Any], slug: str, text: str) -> AgendaItem:
     """The item with an id, or with the only id that starts with a text."""
     items = items_of(agenda)

@@ -91,6 +91,8 @@ _TABLE = (
     ("invalid-slug", ERROR, "A slug or directory name is invalid", "use lower-case letters, digits and single hyphens"),
     ("invalid-rule", ERROR, "A rule of a guardrail does not parse, so it asks a person about everything it could be about",
      "fix the rule; `clia agents rules` lists the rules with their problems"),
+    ("unmatchable-rule", WARNING, "A rule of a guardrail can never match, so it enforces nothing",
+     "fix its `match`; test it with `clia agents explain-rule`"),
     ("guardrail-weakened", ERROR, "A guardrail is repeated in a weaker form", "restore its strength, or request a waiver"),
     ("guardrail-removed", ERROR, "A document in an agent's worktree lacks a guardrail of the original",
      "restore it, or merge the branch that has it; landing the loss needs a person's approval"),

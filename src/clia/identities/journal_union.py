@@ -1,8 +1,9 @@
 """The merge of two versions of a journal: both sides' entries, each once.
 
 Invariant: the entries are the same whichever side is merged into the other. Entries of the common ancestor come first, then the
-new ones by time. An entry that one side removed stays removed. Other fields are merged by value; if both sides changed one of them
-differently, or a version is not a valid journal, there is no union, and the conflict stays.
+new ones by time; those of one second stay in the order in which their side wrote them. An entry that one side removed stays
+removed. Other fields are merged by value; if both sides changed one of them differently, or a version is not a valid journal, there
+is no union, and the conflict stays.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.json_text import append_to_array, pretty_bytes
 
-_JOURNAL = re.compile(r"(?:.*/)?\.clia/agents/[^/]+/[^/]+", re.DOTALL)
+_DOCUMENT = re.compile(r"(?:.*/)?\.clia/agents/[^/]+/[^/]+", re.DOTALL)
 _ABSENT = object()
 
 
 def is_journal(path: str) -> bool:
     """Whether a path of a tree is an agency document of an identity."""
-    return kind_of(path) == AGENCY and _JOURNAL.fullmatch(path) is not None
+    return is_document(path, AGENCY)
+
+
+def is_document(path: str, kind: str) -> bool:
+    """Whether a path of a tree is a document of an identity of one kind."""
+    return kind_of(path) == kind and _DOCUMENT.fullmatch(path) is not None
 
 
 def merge_journals(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> bytes | None:
@@ -88,7 +94,27 @@ def _union(ancestor: list[Any], left: list[Any], right: list[Any]) -> list[Any]:
     ours, theirs = ({digest(entry): entry for entry in side} for side in (left, right))
     common = [entry for key, entry in old.items() if key in ours and key in theirs]
     new = {key: entry for key, entry in (ours | theirs).items() if key not in old}
-    return common + [new[key] for key in sorted(new, key=lambda key: (_moment(new[key]), key))]
+    sides = [[key for key in side if key not in old] for side in (ours, theirs)]
+    moments = sorted({_moment(entry) for entry in new.values()})
+    return common + [new[key] for moment in moments for key in _interleaved(*_of_moment(sides, new, moment))]
+
+
+def _of_moment(sides: list[list[str]], new: dict[str, Any], moment: str) -> list[list[str]]:
+    """What each side wrote in one moment, in its order; the sides in an order that does not depend on which is ours."""
+    return sorted([key for key in side if _moment(new[key]) == moment] for side in sides)
+
+
+def _interleaved(one: list[str], other: list[str]) -> list[str]:
+    """Two sequences as one: each element once, after those that its sequences have before it."""
+    keys: list[str] = []
+    at = 0
+    for key in one:
+        if key in other[at:]:
+            end = other.index(key, at) + 1
+            keys += [before for before in other[at : end - 1] if before not in one]
+            at = end
+        keys.append(key)
+    return list(dict.fromkeys(keys + [key for key in other if key not in keys]))
 
 
 def _moment(entry: Any) -> str:

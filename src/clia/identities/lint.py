@@ -260,6 +260,7 @@ CHECKS = (
     LintCheck(("slug-mismatch",), check_slugs),
     LintCheck(("inherits-root-missing",), check_inherits_root),
     LintCheck(("guardrail-weakened",), lint_guardrails.check_weakened),
+    LintCheck(("unmatchable-rule",), lint_guardrails.check_unmatchable),
     LintCheck(("guardrail-removed",), lint_guardrails.check_removed),
     LintCheck(("guardrail-dropped",), lint_guardrails.check_dropped),
     LintCheck(("waiver-unapproved", "waiver-unknown-guardrail"), lint_guardrails.check_waivers),

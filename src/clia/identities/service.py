@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
     from clia.api.parameters import AcceptIncomplete
     from clia.api.parameters import Agent as AgentName
+    from clia.approvals.accepted_guardrails import AcceptedLoss
     from clia.facade.components import Components
     from clia.files import LocalFiles
     from clia.identities.agenda_work import PlannedWork
     from clia.identities.agent_places import FrozenProfile
     from clia.identities.contexts import IdentityContext
     from clia.identities.diagnostics import Diagnostic
+    from clia.identities.guardrails.changes import GuardrailLoss
     from clia.identities.guardrails.rules import RuleExplanation
     from clia.identities.lineage import Lineage
     from clia.identities.origins import Explanation, ValueOrigin
@@ -278,6 +280,7 @@ class IdentityService:
 
     def start_of_work(self, name: str, accept_incomplete: str | None) -> WorkStart:
         """What an agent must know before it works. ``Conflict`` if its profile is incomplete and no person accepts that."""
+        from clia.identities.agent_places import SpawnPlace
         from clia.identities.agent_profiles import check_reason, incomplete
         from clia.identities.merge_rules import projected_text
 
@@ -285,6 +288,8 @@ class IdentityService:
         if accept_incomplete is not None:
             require_person(self._components.options.agent, "fix the document, then check it: clia agents lint")
         identity = self.of_agent(name)
+        place = identity.place or SpawnPlace("")
+        self._components.accepted_guardrails.check(name, identity.slug, place, identity.guardrails)
         wrong = tuple(finding.message for finding in identity.findings)
         if wrong and accept_incomplete is None:
             raise incomplete(identity.slug, list(wrong))
@@ -321,6 +326,21 @@ class IdentityService:
         for name in agents.names():
             with suppress(CliaError):
                 yield FrozenProfile(name, *agents.origin_of(name))
+
+    @verb("GET", "/lost-guardrails", VIEWER, "lineage", "lost_guardrails")
+    def lost_guardrails(self) -> list[GuardrailLoss]:
+        """Guardrails that earlier agents had at the space's directory or below, and that are gone without a person's decision."""
+        return self._components.accepted_guardrails.gone()
+
+    @verb("POST", "/lost-guardrails/acceptance", ADMIN, "lineage", "accept_loss")
+    @for_people("ask a person: clia ask AGENT QUESTION")
+    def accept_loss(self, reason: Annotated[str, "why they may be lost"], *, by: str | None = None) -> AcceptedLoss:
+        """Record a person's decision that guardrails which are gone are lost, as a commit that names them."""
+        return self._components.accepted_guardrails.accept(reason, by or self._person())
+
+    def _person(self) -> str:
+        person = self._components.core.person
+        return f"{person.name} <{person.email}>"
 
     @verb("POST", "/agents/{name}/profile", ADMIN, "lineage", "reprofile", moves="name")
     @for_people("an agent can ask a person to do it")

@@ -187,6 +187,9 @@ def _size(content: Content) -> int:
 # Others
 
 
+why = served("why", "Why a line is there", "Follows lines through renames, landings and commits of people.")
+
+
 merge = served(
     "merge",
     "Merge another agent's work",

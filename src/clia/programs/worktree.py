@@ -66,12 +66,13 @@ class ProgramWorktree(NamedTuple):
         return self.space.captures.completed(checkout)
 
     def repair(self) -> str | None:
-        """Restore the worktree if the program deleted or replaced its ``.git``; return what was wrong."""
+        """Restore the worktree if the program removed it, or deleted or replaced its ``.git``; return what was wrong."""
         if self.checkout() is not None:
             return None
-        if not os.path.isdir(self.directory):
-            return "the worktree was deleted; the files are those of the last commit"
+        was_deleted = not os.path.isdir(self.directory)
         problem = self.space.captures.repair(self.directory, self.agent)
+        if was_deleted:
+            return "the worktree was deleted; the files are those of the last commit"
         return problem or "the worktree was removed from the repository"
 
     def has_changed(self, base: str) -> bool:
@@ -82,13 +83,13 @@ class ProgramWorktree(NamedTuple):
     def commit(self, base: str, kind: str, message: str, meta: Mapping[str, Any]) -> str:
         """Commit the files with the trace on the base, or on a newer head that changed only journals or no file."""
         space, agent = self.space, self.agent
+        if self.checkout() is not None:  # first: what a moved submodule brings is compared when the commit is recorded
+            space.captures.keep_submodules(self.directory, agent)
         commit = partial(space.captures.commit_worktree, agent, kind, self.directory, CommitText(message, meta))
         try:
             new = commit(base)
         except StaleRef:
             new = commit(None)  # succeeds if the commits since the base added journal entries or changed no file
-        if self.checkout() is not None:
-            space.captures.keep_submodules(self.directory, agent)
         return new
 
 

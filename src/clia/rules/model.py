@@ -55,6 +55,7 @@ WRAPPERS = frozenset(
      "uv", "uvx", "valgrind", "watch", "watchexec", "wsl", "xargs", "xvfb-run", "yarn", ".")
 )  # fmt: skip
 """Programs that run another one, named in their arguments."""
+RUNS_OTHERS = SHELLS | INTERPRETERS | WRAPPERS
 READS_COMMANDS = frozenset(("at", "batch", "crontab"))
 """Programs that run commands later, which they read."""
 

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 
 from clia.rules.command_lines import SimpleCommand, program_name, program_of
-from clia.rules.model import INTERPRETERS, SHELLS, WRAPPERS
+from clia.rules.model import RUNS_OTHERS
 from clia.rules.shell_scripts import SEVERAL, UNKNOWN
 
 TYPE_CHECKING = False
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 REST = "*"
 """As the last word of a pattern: any further arguments, or none."""
-_RUNS_OTHERS = SHELLS | INTERPRETERS | WRAPPERS
 _LETTERS = {
     "all": "a",
     "delete": "d",
@@ -88,7 +87,7 @@ def command_matches(pattern: str, command: SimpleCommand) -> bool:
         return False
     if len(words) > 1 and words[-1] == REST:
         stated = words[:-1]
-        if len(stated) == 1 and program_name(stated[0]) in _RUNS_OTHERS:
+        if len(stated) == 1 and program_name(stated[0]) in RUNS_OTHERS:
             return False  # the program runs others: an allowance must state arguments
         return len(command.words) >= len(stated) and all(map(_equals, stated, command.words))
     return len(words) == len(command.words) and all(map(_equals, words, command.words))

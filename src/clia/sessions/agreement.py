@@ -58,7 +58,7 @@ class BranchDecision(NamedTuple):
     commit: AgentCommit
 
     def is_of(self, resume: Resumed) -> bool:
-        """Whether an answer in the store is this decision, or the one that a rebase made it from."""
+        """Whether an answer in the store is this decision, or its former commit from before a rebase."""
         return resume.call == self.call and (resume.decision == self.cid or _same(resume.value, self.value))
 
 
@@ -271,7 +271,7 @@ class Agreement(NamedTuple):
     def _missing(
         self, name: str, branch: BranchSessions, decisions: list[BranchDecision], stored: StoredSession
     ) -> list[SessionDifference]:
-        """Decisions that the store has and the branch has not."""
+        """Decisions in the store that are not on the branch."""
         for resume in stored.journal.resumes:
             if resume.decision is not None and not self.is_on(branch, decisions, resume):
                 text = f"the decision {resume.decision[:_SHORT]} on {stored.session}.{resume.call} is not on its branch any more"
@@ -299,7 +299,7 @@ class Agreement(NamedTuple):
         return checkpoint
 
     def _lost(self, name: str, branch: BranchSessions, stored: StoredSessions) -> list[SessionDifference]:
-        """Sessions that git has and that have no end, neither in git nor in the store."""
+        """Sessions in git that have no end, neither there nor in the store."""
         lost = sorted(set(branch.newest) - set(branch.over) - stored.all, key=session_number)
         text = "git has it as of {}, but the store has lost it; later answers are lost"
         return [SessionDifference(LOST, name, session, text.format(branch.newest[session][:_SHORT])) for session in lost]

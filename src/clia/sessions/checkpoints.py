@@ -90,6 +90,10 @@ class Checkpoints:
         rows = self._core.store.scan(f"{LIVE}{name}/")
         return f"session {records.split(rows[0][0])[1]} waits for an answer" if rows else None
 
+    def has_had_sessions(self, name: str) -> bool:
+        """Whether the store knows a session of the agent, live or ended."""
+        return self._core.store.get(COUNTS + name) is not None
+
     def agree(self, name: str, head: str, session: str | None = None) -> tuple[tuple[str, Any], ...]:
         """Raise ``Conflict`` if store and git differ about a session of the agent, or about any; the caller holds its lock.
 

@@ -130,7 +130,7 @@ class Lifecycle(NamedTuple):
         """Every pending request, oldest first; without those of agents whose branch was deleted."""
         if agent is not None:
             self.core.require_known(agent)
-        self.core.store.require_sound(look=True)  # an older store has questions that were answered
+        self.core.store.require_sound(look=True)  # an older copy of the store lists questions that have been answered
         below = "" if agent is None else f"{agent}/"
         with self.core.store.reading() as view:
             values = view.values
@@ -190,7 +190,7 @@ class Lifecycle(NamedTuple):
     def check_agreement(self, agent: str, session: str) -> None:
         """Raise ``Conflict`` if the session is frozen, because store and git differ about it."""
         if not self.checkpoints.is_known(agent, self.core.own_head(agent)):
-            with self.envelope.at_work(agent):  # another process may be at it
+            with self.envelope.at_work(agent):  # another process may be working on it
                 self.checkpoints.agree(agent, self.core.own_head(agent), session)
 
     def check_beginning(self, origin: Origin) -> None:

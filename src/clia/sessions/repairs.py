@@ -68,7 +68,7 @@ class Repairs(NamedTuple):
     lifecycle: Lifecycle
 
     def repair(self, difference: SessionDifference) -> bool:
-        """Repair one difference; whether it is gone."""
+        """Repair one difference; return whether it is gone."""
         agent, session = difference.agent, difference.session
         with self.envelope.at_work(agent):
             if difference not in self.agreement.differences(agent):

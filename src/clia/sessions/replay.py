@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SNAPSHOT_INTERVAL = 4
 """Resumes between snapshots, at least: replaying fewer costs about as much as loading a snapshot."""
 SNAPSHOT_BLOCK = 4096
-"""Characters of a snapshot for which one more resume goes by before the next one, so that a large state is not written often."""
+"""Characters of a snapshot per additional resume before the next one, so that a large state is not written often."""
 _LOSSES = 3
 KEPT_RUNS_MAX = 4
 
@@ -263,7 +263,7 @@ def read_replay_path(view: Transaction, live: LiveSession) -> ReplayPath:
 
 
 def _taken(attempt: Callable[[float, list[str]], TurnResult | None]) -> TurnResult:
-    """Take a turn. ``attempt`` gets the patience for it, and a list for the loss of its worker.
+    """Take a turn. ``attempt`` gets a factor for the time limit, and a list to which it adds the loss of a worker.
 
     A flow that kills several workers has failed. A turn that exceeds its time is taken again with more time, and has failed only
     if it then used up its processor time. If even the most time is not enough, the machine is too busy, and nothing is recorded.

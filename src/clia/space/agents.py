@@ -90,7 +90,7 @@ class Agents:
             core.require_head(parent)
         tree = core.empty_tree() if at is None else core.objects.commit(at).tree
         with self._envelope.at_work(name):
-            self._check_free(name)
+            self.require_free(name)
             record, files = self._write_record(name, briefing_object, origin or AgentOrigin())
             profile_cid = files["profile.json"].cid if "profile.json" in files else None
             identity = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid), (PROFILE, profile_cid)]
@@ -112,7 +112,7 @@ class Agents:
             raise NoSuchObject(f"the briefing's behaviour {behaviour} does not exist here", fields={"cid": behaviour})
         return briefing_object
 
-    def _check_free(self, name: str) -> None:
+    def require_free(self, name: str) -> None:
         core = self._core
         for ref, state in ((names.head(name), ""), (names.archived(name), " (archived)"), (names.record(name), " (a record)")):
             actual = core.refs.get(ref)
@@ -200,11 +200,13 @@ class Agents:
         core = self._core
         with self._envelope.at_work(name):
             if source == names.head(name):
-                self._check_idle(name, core.own_head(name))
+                self.require_idle(name, core.own_head(name))
             head = core.refs.get(source)
             if head is None:  # only when restoring
                 at_work = [f"it is active: clia show {name}"] if core.refs.get(target) else []
                 raise NoSuchAgent(f"no archived agent {name!r}", hints=at_work, fields={"agent": name})
+            if source == names.archived(name) and core.current_name(name) != name:
+                core.require_head(name)  # it was renamed
             existing = core.refs.get(target)
             if existing is not None and not core.graph.descends(head, existing) and not core.graph.descends(existing, head):
                 raise Conflict(
@@ -226,7 +228,11 @@ class Agents:
         """Whether the agent has a live session or an open question."""
         return self._checkpoints.busy_with(name) is not None
 
-    def _check_idle(self, name: str, head: str) -> None:
+    def has_had_sessions(self, name: str) -> bool:
+        """Whether the agent has, or had, a session."""
+        return self._checkpoints.has_had_sessions(name)
+
+    def require_idle(self, name: str, head: str) -> None:
         """Raise an error if the agent is checked out, or has a live session or one that the store lost."""
         place = self._core.refs.followed_by(names.head(name))
         if place is not None:

@@ -160,7 +160,7 @@ class BehaviourChains:
                 new = self._write(name, before, change)
                 core.reached("objects-written")
                 try:
-                    core.refs.move(ref, before.tip, new, f"clia: behaviour {change.event}")
+                    core.refs.move(ref, before.tip, new, f"clia: behaviour {change.event}")  # "clia: adopt" is what others did
                 except StaleRef:
                     continue  # plain git moved it
                 core.reached("committed")

@@ -14,8 +14,9 @@ from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
-from clia.errors import CliaError, Conflict, InvalidInput, StaleRef, UnsafePath
+from clia.errors import CliaError, Conflict, InvalidInput, UnsafePath
 from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry
+from clia.space.core import stale
 from clia.space.envelope import Binding, Intent, RefMove
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PROFILE, TYPE, File, Link, Submodule, agent_commit, json_object
 from clia.values import paths
@@ -272,6 +273,11 @@ class CheckoutPlaces:
     def _present(self, name: str, directory: str, head: str) -> Checkout | None:
         """The agent's checkout in a directory, after completing or undoing a commit of a crashed process."""
         checkout = self._porcelain.checkout_of(directory)
+        if checkout is not None:
+            self._porcelain.relink(directory)
+        if checkout is not None and checkout.agent != name and self._core.current_name(checkout.agent) == name:
+            checkout = checkout._replace(agent=name)  # the process that renamed the agent could not do it
+            self._porcelain.record(directory, *checkout.recorded())
         if checkout is not None and checkout.agent != name:
             message = f"{directory} is a checkout of the agent {checkout.agent!r}"
             hints = ["use another directory, or the agent's own name"]
@@ -289,7 +295,8 @@ class CheckoutPlaces:
 
     def completed(self, checkout: Checkout) -> Checkout | None:
         """The agent's checkout, after completing or undoing a commit of a crashed process."""
-        return self._present(checkout.agent, checkout.directory, self._core.require_head(checkout.agent))
+        agent = self._core.current_name(checkout.agent)
+        return self._present(agent, checkout.directory, self._core.require_head(agent))
 
     def checkout_at(self, directory: str) -> Checkout | None:
         """The checkout whose directory contains this one."""
@@ -388,12 +395,6 @@ class CheckoutPlaces:
         message = f"the base commit of the files in {directory} is unknown"
         hints = ["work in a checkout, which records it: clia checkout AGENT DIR", "or give it: --base COMMIT"]
         raise InvalidInput(message, code="base-needed", hints=hints, fields={"directory": directory})
-
-
-def stale(name: str, expected: str, actual: str) -> StaleRef:
-    message = f"the agent {name!r} has moved since {expected[:12]}: its head is {actual[:12]}"
-    hints = ["read the agent's files again, and commit on top of its head"]
-    return StaleRef(message, hints=hints, fields={"agent": name, "ref": names.head(name), "expected": expected, "actual": actual})
 
 
 class Snapshots:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import NamedTuple, TypeVar
 
-from clia.errors import GitError, InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed, did_you_mean
+from clia.errors import GitError, InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed, StaleRef, did_you_mean
 from clia.git.records import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
 from clia.store.interface import FOREIGN, KNOWN
@@ -37,11 +37,15 @@ UNREADABLE = (NoSuchObject, GitError)
 
 
 class UnapprovedChange(Exception):
-    """A commit or landing needs an approval. ``refusal`` asks for it, without any lock held, and returns the error to raise."""
+    """A commit or landing needs an approval. ``refusal`` asks for it, without any lock held, and returns the error to raise.
 
-    def __init__(self, refusal: Callable[[], CliaError]) -> None:
+    ``reasons``: why, in words, without asking.
+    """
+
+    def __init__(self, refusal: Callable[[], CliaError], reasons: tuple[str, ...]) -> None:
         super().__init__()
         self.refusal = refusal
+        self.reasons = reasons
 
 
 class Person(NamedTuple):
@@ -105,11 +109,34 @@ class Core(NamedTuple):
         if head is not None:
             return head
         if self.refs.get(names.archived(name)) is not None:
+            current = self.current_name(name)
+            if current != name:
+                hints = [f"use its present name: {current}"]
+                raise NoSuchAgent(f"agent {name!r} was renamed to {current!r}", hints=hints, fields={"agent": name, "now": current})
             hints = [f"it is archived; restore it: clia archive --restore {name}"]
             raise NoSuchAgent(f"no agent {name!r}", hints=hints, fields={"agent": name})
         others = (ref.removeprefix(names.HEADS) for ref, _ in self.refs.under(names.HEADS))
         hints = ["clia list shows the agents of this space"]
         raise NoSuchAgent(f"no agent {name!r}{did_you_mean(name, others)}", hints=hints, fields={"agent": name})
+
+    def current_name(self, name: str) -> str:
+        """The present name of an agent that was renamed; the name itself for any other."""
+        while self.refs.get(names.head(name)) is None:
+            # What is archived under the former name is the first commit under the next one.
+            archived = self.refs.get(names.archived(name))
+            try:
+                renaming = None if archived is None else self.read(archived)
+            except UNREADABLE:
+                break
+            if renaming is None or renaming.formerly != name or renaming.agent in (None, name):
+                break
+            name = str(renaming.agent)
+        return name
+
+    def former_name(self, name: str, head: str) -> tuple[str, str] | None:
+        """The former name of a renamed agent, and its last commit under that name; None if it always had this name."""
+        first = self.read(self.own_root(name, head))
+        return (first.formerly, first.parents[0]) if first.formerly is not None and first.parents else None
 
     def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
         """Call ``look``; if it misses something, catch up with other machines and call it again."""
@@ -242,6 +269,12 @@ class Core(NamedTuple):
 
     def empty_tree(self) -> str:
         return self.objects.update_tree(None, {})
+
+
+def stale(name: str, expected: str, actual: str) -> StaleRef:
+    message = f"the agent {name!r} has moved since {expected[:12]}: its head is {actual[:12]}"
+    hints = ["read the agent's files again, and commit on top of its head"]
+    return StaleRef(message, hints=hints, fields={"agent": name, "ref": names.head(name), "expected": expected, "actual": actual})
 
 
 class Cleaner(NamedTuple):

@@ -30,9 +30,11 @@ STEPS = ("locked", "recovered", "objects-written", "intent-recorded", "secondary
 
 
 class RefMove(NamedTuple):
+    """A move of a ref; ``new`` None deletes it."""
+
     ref: str
     old: str | None
-    new: str
+    new: str | None
 
 
 class Binding(NamedTuple):
@@ -137,8 +139,8 @@ class Envelope:
                 core.refs.move(*intent.point, f"clia: {intent.verb}")
         except Exception:
             if not self._landed(intent):
-                if core.refs.is_at_hub(intent.point.ref, intent.point.new):
-                    raise  # done for other machines; the next process here that works on the agent finishes it
+                if intent.point.new is not None and core.refs.is_at_hub(intent.point.ref, intent.point.new):
+                    raise  # other machines see it; the next process here that works on the agent finishes it
                 if not self._undo(intent):
                     raise _taken_over(intent.agent) from None
                 raise
@@ -242,6 +244,8 @@ class Envelope:
         """Whether the point of no return was passed, even if others continued from there or a person moved the ref back."""
         ref, _, new = intent.point
         head = self._core.refs.get(ref)
+        if new is None:
+            return head is None  # the agent's lock is held since the ref was read
         # Objects that another machine never sent are missing here.
         if head == new or (head is not None and self._core.contains(head, new)):
             return True
@@ -281,10 +285,14 @@ class Envelope:
     def _follow_up(self, move: RefMove) -> None:
         """Move a secondary ref, unless it was moved already before a crash."""
         core = self._core
+        if core.refs.get(move.ref) == move.new:
+            return  # not tried again: a process that is killed meanwhile would leave a second note of this move for the log
         try:
             core.refs.move(*move, "clia: follow up")
         except StaleRef as err:
             actual = err.fields["actual"]
+            if move.new is None:  # plain git deleted or moved it: what it holds now is not what was put away
+                return
             if actual is not None and core.graph.descends(actual, move.new):
                 return
             # Only plain git moves it under our lock: unite both histories.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.attribution.attributions import Attributions
     from clia.space.attribution.authorship import Authorship, CommitLines, LineCounting
-    from clia.space.attribution.blame import FileBlame, RunningTurn
+    from clia.space.attribution.blame import FileBlame
+    from clia.space.attribution.running_turns import RunningTurn
     from clia.space.core import Core
     from clia.space.model import AgentCommit, BlamedLine, Content
     from clia.space.traces import Traces
@@ -77,8 +78,10 @@ class History:
 
     def _head(self, text: str) -> str | None:
         """The head of an agent, at work or archived."""
-        refs = self._core.refs
-        return refs.get(names.head(text)) or refs.get(names.archived(text)) if names.is_name(text) else None
+        if not names.is_name(text):
+            return None
+        refs, name = self._core.refs, self._core.current_name(text)
+        return refs.get(names.head(name)) or refs.get(names.archived(name))
 
     def _tracked(self, text: str) -> str | None:
         """The head of ``PEER/AGENT`` if it is tracked here; another branch may have the same name."""
@@ -114,7 +117,16 @@ class History:
         remote = names.remote_agent(check_text(name, "agent"))
         if remote is not None:
             return self._core.own_commits(remote[1], self._core.source_head(name))
-        return self._core.own_commits(name, self._agents.any_head(name))
+        current = self._core.current_name(names.check_name(name))
+        return self._own(current, self._agents.any_head(current))
+
+    def _own(self, name: str, head: str) -> Iterator[AgentCommit]:
+        """The own commits of an agent, also those under its former names."""
+        former: tuple[str, str] | None = name, head
+        while former is not None:
+            name, head = former
+            yield from self._core.own_commits(name, head)
+            former = self._core.former_name(name, head)
 
     def here(self) -> list[str]:
         """The commit that is checked out, if any."""
@@ -152,12 +164,21 @@ class History:
             return self.find(text), self.find(other)
         core = self._core
         head = self.find(text)
-        if names.is_name(text) and head in (core.refs.get(names.head(text)), core.refs.get(names.archived(text))):
-            return self._agents.genesis(text), head
+        if names.is_name(text) and head == self._head(text):
+            return self._first(self._core.current_name(text)), head
         if head == self._tracked(text):
             *_, first = [None, *(commit.cid for commit in self.own(text))]
             return first, head
         return next(iter(core.objects.commit(head).parents), None), head
+
+    def _first(self, name: str) -> str:
+        """The commit that an agent was spawned with, under its first name."""
+        genesis = self._agents.genesis(name)
+        former = self._core.former_name(name, genesis)
+        while former is not None:
+            name, head = former
+            genesis, former = self._core.own_root(name, head), self._core.former_name(name, head)
+        return genesis
 
     def files(self, text: str) -> dict[str, Content]:
         """The files at a commit, as ``commit`` accepts them."""

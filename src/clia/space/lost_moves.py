@@ -15,6 +15,7 @@ from clia.errors import CliaError
 from clia.space.model import agent_commit
 from clia.space.remotes import Adoption, lock_of
 from clia.values import refs as names
+from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class LostMoves:
             return LostMove(ref, cid, tip, why)
         if into is not None and core.objects.kind(into) == "commit" and core.contains(into, cid):
             return None  # this move went forward; a later one is to blame
+        if self._is_deleted(ref, tip, cid):
+            return None
         if ref.startswith(names.TRACES) and Adoption(core).was_purged(ref, cid):
             return None
         commits = 1
@@ -154,6 +157,14 @@ class LostMoves:
             if not commits or (renamed and self._is_kept(ref, cid)):
                 return None
         return LostMove(ref, cid, tip, why, commits, silent and (tip is None or core.contains(cid, tip)))
+
+    def _is_deleted(self, ref: str, tip: str | None, cid: str) -> bool:
+        """Whether a value is the spawn of an agent that was deleted before it did anything; its name may be used again."""
+        name = ref.removeprefix(names.HEADS)
+        if name == ref or (tip is None and self._core.refs.get(names.record(name)) is not None):
+            return False
+        spawn = self._core.read(cid)
+        return (spawn.agent, spawn.kind, spawn.formerly) == (name, SPAWN, None)
 
     def _count(self, name: str, cid: str, others: list[str], *, repeated: bool) -> int:
         """Count an agent's commits in one history that others lack. With ``repeated``, copies by a rebase or an amendment do not

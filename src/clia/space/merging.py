@@ -12,11 +12,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
-from clia.errors import CliaError, Conflict, InvalidInput, NotFound, did_you_mean
+from clia.errors import CliaError, Conflict, InvalidInput, NotFound, StaleRef, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
 from clia.git.tree_changes import changed_paths
-from clia.space.commits import CommitCall, stale
-from clia.space.core import UnapprovedChange
+from clia.space.commits import CommitCall
+from clia.space.core import UnapprovedChange, stale
 from clia.space.envelope import Intent, RefMove
 from clia.space.events import append_event, read_events, write_event
 from clia.space.model import (
@@ -33,15 +33,16 @@ from clia.space.model import (
     agent_commit,
 )
 from clia.space.model import DECISION as DECISION_TRAILER
+from clia.space.reverting import LANDING_UNDONE, branch_lock
 from clia.trust.statements import LAND, RecordedAct
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import Briefing
-from clia.values.types import DECISION, SESSION_MERGE, SPAWN
+from clia.values.types import DECISION, JOURNAL_ENTRY, SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from clia.git.records import PathConflict
     from clia.space.attribution.attributions import Attributions
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit, Content
 
 FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
+LANDING_EVENTS = ("landed", LANDING_UNDONE)
 MAIN = "main"
 _WITHOUT_WORK = (SPAWN, SESSION_MERGE, DECISION)
 """Kinds of commits whose subjects do not say what was done."""
@@ -63,6 +65,15 @@ def landing_form(text: str) -> str:
         return text
     message = f"work lands by {SQUASH}, {MERGE} or {FAST_FORWARD}, not by {text!r}"
     raise InvalidInput(message, code="invalid-landing", hints=[f"git config clia.land {SQUASH}"], fields={"field": "how"})
+
+
+def _branch_of_people(onto: str) -> str:
+    """The ref of a branch that work can land on."""
+    ref = names.branch(onto)
+    if ref.startswith(names.HEADS):
+        hints = ["use clia merge to merge agents"]
+        raise InvalidInput(f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=hints)
+    return ref
 
 
 class FileRule(NamedTuple):
@@ -256,6 +267,24 @@ class LandingGuard(Protocol):
         """
 
 
+class LandingPlan(NamedTuple):
+    """What landing an agent's work on a branch comes to, before rules and approvals are checked."""
+
+    ref: str  # the branch
+    tip: str | None  # its head; None: it has no commit yet
+    head: str  # the agent's head
+    base: str | None  # the agent's commit whose work the branch has; None: the branch has nothing of it
+    tree: str | None  # of the branch afterwards; None: see ``conflicts``, or it has landed
+    landed: bool = False  # whether the branch has all of the agent's work
+    contained: bool = False  # whether the branch has all of the agent's commits: their landing may have been undone
+    conflicts: tuple[PathConflict, ...] = ()
+
+    @property
+    def refused(self) -> TreeMerge:
+        """The merge with conflicts."""
+        return TreeMerge("", self.conflicts)
+
+
 class LandingFields(TypedDict, total=False):
     """A landing of an agent."""
 
@@ -296,18 +325,24 @@ class Landing:
         self._checked_out = checked_out
 
     def land(
-        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = "", by_agent: bool = False
+        self,
+        name: str,
+        onto: str | None = None,
+        *,
+        how: str | None = None,
+        message: str = "",
+        head: str | None = None,
+        by_agent: bool = False,
     ) -> Landed | UpToDate | Conflicts:
-        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured.
-
-        ``by_agent``: an agent lands it, or clia on its own: no person states it.
+        """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured; ``head``: the agent's
+        head that the caller looked at; ``by_agent``: an agent lands it, or clia on its own: no person states it.
         """
         text = self._core.clean.text(message, "message")
         chosen = landing_form(self._default if how is None else how)
         names.check_name(name)
         branch = self.default_branch() if onto is None else onto
         try:
-            landed = self._land(name, branch, text, chosen, by_agent=by_agent)
+            landed = self._land(name, branch, text, chosen, head, by_agent=by_agent)
         except UnapprovedChange as unapproved:
             raise unapproved.refusal() from None
         if isinstance(landed, Landed):
@@ -326,26 +361,23 @@ class Landing:
         hints = ["name the branch that receives the work: --onto BRANCH"]
         raise InvalidInput(f"no branch to land on: {state}, and there is no branch main", code="no-default-branch", hints=hints)
 
-    def _land(self, name: str, onto: str, text: str, chosen: str, *, by_agent: bool) -> Landed | UpToDate | Conflicts:
+    def _land(
+        self, name: str, onto: str, text: str, chosen: str, seen: str | None, *, by_agent: bool
+    ) -> Landed | UpToDate | Conflicts:
         core = self._core
-        ref = names.branch(onto)
-        if ref.startswith(names.HEADS):
-            hints = ["use clia merge to merge agents"]
-            raise InvalidInput(f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=hints)
-        branch_lock = f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]  # no agent's name starts with "@"
-        with self._envelope.at_work(name), core.locks.hold(branch_lock):
-            head, tip = core.own_head(name), self._tip(ref)
-            tree = core.objects.commit(head).tree
-            if tip is not None:
-                if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
-                    return UpToDate(tip)
-                merged = self._trees.merge(tip, head, self._landed_before(name, ref, tip, head))
-                if merged.conflicts:
-                    return Conflicts(onto, name, tip, head, conflict_paths(core, merged))
-                tree = merged.tree
+        ref = _branch_of_people(onto)
+        with self._envelope.at_work(name), core.locks.hold(branch_lock(ref)):
+            self.check_seen(name, seen)
+            plan = self.plan(name, onto, core.own_head(name))
+            head, tip, tree = plan.head, plan.tip, plan.tree
+            if plan.landed:
+                return UpToDate(str(tip))
+            if tree is None:
+                return Conflicts(onto, name, str(tip), head, conflict_paths(core, plan.refused))
             approved = self._guard.check(name, onto, (core.objects.commit(tip).tree if tip else None, tree), head)
-            forward = tip is None or core.graph.descends(head, tip)
-            how = MERGE if chosen == FAST_FORWARD and not forward else chosen
+            how = MERGE if chosen == FAST_FORWARD and not self.is_forward(plan) else chosen
+            if plan.contained:  # its landing was undone: git has the commits, but not their changes
+                how = SQUASH
             if how == FAST_FORWARD and text:
                 hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
                 text_error = "a fast-forward creates no commit, so the message would be lost"
@@ -358,6 +390,45 @@ class Landing:
             warnings = self._move(name, body | {"cid": new}, proofs)
         return Landed(new, how, tuple(warnings))
 
+    def check_seen(self, name: str, seen: str | None) -> None:
+        """``StaleRef`` if the agent has done more than journal entries since the head that somebody looked at."""
+        if seen is None:
+            return
+        core, head = self._core, self._core.own_head(name)
+        later = [agent_commit(commit) for commit in core.graph.walk([head], [seen])] if core.contains(head, seen) else []
+        if seen != head and not (later and all(commit.kind == JOURNAL_ENTRY for commit in later)):
+            message = f"{name} has done more work since you looked: its head is {head[:12]}, not {seen[:12]}"
+            hints = [f"look again, then land: clia changes {name}"]
+            fields = {"agent": name, "ref": names.head(name), "expected": seen, "actual": head}
+            raise StaleRef(message, hints=hints, fields=fields)
+
+    def plan(self, name: str, onto: str, head: str) -> LandingPlan:
+        """What landing a head of an agent comes to. No ref is changed."""
+        core, ref = self._core, _branch_of_people(onto)
+        tip = self._tip(ref)
+        if tip is None:
+            return LandingPlan(ref, None, head, None, core.objects.commit(head).tree)
+        undone = self._undone(name, ref, tip)
+        before, contained = undone or self._landed_before(name, ref, tip, head), core.graph.descends(tip, head)
+        plan = LandingPlan(ref, tip, head, before or core.graph.merge_base(tip, head), None, contained=contained)
+        if (contained and undone is None) or self._is_landed(name, ref, tip, head):
+            return plan._replace(landed=True)
+        merged = self._trees.merge(tip, head, before)
+        return plan._replace(conflicts=merged.conflicts) if merged.conflicts else plan._replace(tree=merged.tree)
+
+    def is_forward(self, plan: LandingPlan) -> bool:
+        """Whether the branch can move to the agent's head."""
+        return plan.tip is None or self._core.graph.descends(plan.head, plan.tip)
+
+    def objection(self, name: str, onto: str, plan: LandingPlan) -> tuple[str, ...]:
+        """Why rules or a missing approval would refuse the landing; nobody is asked."""
+        before = self._core.objects.commit(plan.tip).tree if plan.tip else None
+        try:
+            self._guard.check(name, onto, (before, str(plan.tree)), plan.head)
+        except UnapprovedChange as unapproved:
+            return unapproved.reasons
+        return ()
+
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
         """The head of the agent's last squashed landing, if the branch contains it without git knowing."""
         core = self._core
@@ -368,6 +439,15 @@ class Landing:
                 # Only if it is newer than the merge base: the two may have been merged since.
                 newer = base is None or (base != landed and core.graph.descends(landed, base))
                 return landed if newer and core.contains(head, landed) else None
+        return None
+
+    def _undone(self, name: str, ref: str, tip: str) -> str | None:
+        """The branch's head before the agent's newest landing there, if that was undone; None if it stands, or there is none."""
+        for body in self._landing_events(name):
+            if body.get("onto") == ref:
+                base = body.get("base")
+                undone = body.get("event") == LANDING_UNDONE and isinstance(base, str) and self._core.contains(tip, base)
+                return str(base) if undone else None
         return None
 
     def _tip(self, ref: str) -> str | None:
@@ -399,7 +479,10 @@ class Landing:
 
     def _summary(self, name: str, last: AgentCommit, commits: list[AgentCommit], default: str, how: str) -> str:
         """What was done: the subject of the only squashed commit, else the title of the briefing and the subjects of all."""
-        subjects = [commit.subject for commit in reversed(commits) if commit.agent == name and commit.kind not in _WITHOUT_WORK]
+        known = {name}
+        for commit in commits:  # the newest first
+            known |= {str(commit.formerly)} if commit.agent in known and commit.formerly is not None else set()
+        subjects = [commit.subject for commit in reversed(commits) if commit.agent in known and commit.kind not in _WITHOUT_WORK]
         if len(subjects) == 1 and how == SQUASH:
             return str(subjects[0])
         briefing = self._core.typed(last.briefing) if last.briefing else None
@@ -425,7 +508,10 @@ class Landing:
     def has_landed(self, name: str, onto: str) -> bool:
         """Whether a branch has all of the agent's work."""
         head, tip = self._core.own_head(name), self._core.refs.get(names.branch(onto))
-        return tip is not None and (self._core.graph.descends(tip, head) or self._is_landed(name, names.branch(onto), tip, head))
+        if tip is None:
+            return False
+        contained = self._core.graph.descends(tip, head) and self._undone(name, names.branch(onto), tip) is None
+        return contained or self._is_landed(name, names.branch(onto), tip, head)
 
     def _is_landed(self, name: str, ref: str, tip: str, head: str) -> bool:
         """Whether a branch still contains a landing of this head."""
@@ -441,7 +527,20 @@ class Landing:
         return None
 
     def landings(self, name: str) -> list[LandingEvent]:
-        """The landings of an agent, newest first."""
+        """The landings of an agent that were not undone, newest first."""
+        undone: set[str] = set()
+        landings: list[LandingEvent] = []
+        for body in self._landing_events(name):
+            if body["event"] == LANDING_UNDONE:
+                undone.add(body["cid"])
+            elif body["cid"] not in undone:
+                landings.append(body)
+        return landings
+
+    def _landing_events(self, name: str) -> Iterator[LandingEvent]:
+        """The landings of an agent, and which of them were undone, newest first."""
         tip = self._core.refs.get(names.events(names.check_name(name)))
-        bodies = (dict(event.body) for event in read_events(self._core, tip) if event.body.get("event") == "landed")
-        return [body for body in bodies if all(isinstance(body.get(key), str) for key in ("onto", "cid", "head"))]
+        for event in read_events(self._core, tip):
+            body = dict(event.body)
+            if body.get("event") in LANDING_EVENTS and all(isinstance(body.get(key), str) for key in ("onto", "cid", "head")):
+                yield body

@@ -21,7 +21,7 @@ AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Bri
 PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"
 LANDED, RANGE, DECISION = "Clia-Landed", "Clia-Range", "Clia-Decision"
 REQUEST, TAG, VALUE, BY, FORKED = "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By", "Clia-Forked"
-OWN, KEPT, ADOPTED, CHANNEL = "Clia-Own", "Clia-Kept", "Clia-Adopted", "Clia-Channel"
+OWN, KEPT, ADOPTED, CHANNEL, FORMERLY = "Clia-Own", "Clia-Kept", "Clia-Adopted", "Clia-Channel", "Clia-Formerly"
 COUNTING = "counts"
 """The metadata field of a commit that names a decision which counts, if a request was decided twice."""
 
@@ -56,6 +56,7 @@ class AgentCommit(NamedTuple):
     own: str | None = None  # the commit that the program made itself, which this one stands for
     kept: tuple[str, ...] = ()  # commits that the program made and left, for example amended ones; refs/clia/own keeps them
     adopted: tuple[str, ...] = ()  # the agent's commits for those that the program made on other branches
+    formerly: str | None = None  # of the first commit of a renamed agent: its former name
     meta: Mapping[str, Any] = {}  # additional fields of the commit
 
     @property
@@ -77,6 +78,15 @@ class Spawned(NamedTuple):
     genesis: str  # its first commit
     profile: str | None = None  # id of its profile
     warnings: tuple[str, ...] = ()  # such as an identity that is not active
+
+
+class Renamed(NamedTuple):
+    """An agent under its new name."""
+
+    agent: str  # its name
+    former: str  # its former name
+    commit: str  # the first commit under the new name
+    checkouts: tuple[str, ...] = ()  # directories that are now checkouts of the new name
 
 
 class File(NamedTuple):
@@ -206,7 +216,10 @@ class BoundTrace(NamedTuple):
     trace: ConsoleTrace  # the trace
 
 
-_OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, CHANNEL, FORKED, STATEMENT, OWN)
+_OPTIONAL = (
+    *(BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, CHANNEL, FORKED, STATEMENT, OWN),
+    FORMERLY,
+)
 _FIELDS = {trailer: trailer.removeprefix(messages.PREFIX).lower() for trailer in _OPTIONAL}
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 SUB_AGENT, REVIEWS, MERGES = "sub-agent-of", "reviews", "merges"
+RENAMED_FROM = "renamed-from"
+"""The relation of an agent to its former name."""
 _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _READ = "read/"
 _SOURCES = (_READ + "agents/", _READ + "events/")
@@ -81,13 +83,13 @@ class Relations:
             return append_event(core, names.events(src), core.agent_stamp(src), body, f"unrelate: {src} {kind} {dst}")
 
     def targets(self, src: str, kind: str) -> list[str]:
-        return self._ask(lambda edges: edges.targets(src, kind), about=src)
+        return self._ask(lambda edges: _of_names(edges, src, lambda name: edges.targets(name, kind)), about=src)
 
     def sources(self, dst: str, kind: str) -> list[str]:
-        return self._ask(lambda edges: edges.sources(dst, kind), about=dst)
+        return self._ask(lambda edges: _of_names(edges, dst, lambda name: edges.sources(name, kind)), about=dst)
 
     def reachable(self, src: str, kind: str) -> list[str]:
-        return self._ask(lambda edges: edges.reachable(src, kind), about=src)
+        return self._ask(lambda edges: _of_names(edges, src, lambda name: edges.reachable(name, kind)), about=src)
 
     def edges(self, touching: str | None = None) -> list[Edge]:
         return self._ask(lambda edges: edges.standing(touching))
@@ -209,7 +211,8 @@ class Relations:
             return
         if mark is not None and is_rewritten:
             transaction.edges.drop(source)  # the chain was rewritten, or removed
-            _remember(transaction, source, mark)
+            if tip is not None or not self._is_deleted(source, mark):
+                _remember(transaction, source, mark)
         transaction.edges.add(edges)
         transaction.edges.retract(source, gone)
         if _value(transaction, _UNREAD + source) is not None:
@@ -218,6 +221,14 @@ class Relations:
             transaction.values.delete(_READ + source)
         else:
             transaction.values.put(_READ + source, tip)
+
+    def _is_deleted(self, source: str, mark: str) -> bool:
+        """Whether a missing branch is that of an agent that was deleted before it did anything."""
+        kind, _, name = source.partition("/")
+        if kind != "agents" or self._core.refs.get(names.record(name)) is not None:
+            return False
+        first = self._core.read(mark)
+        return first.agent == name and first.kind == SPAWN
 
     def _edges_of(self, source: str, tip: str | None, mark: str | None) -> tuple[list[Edge], list[str]]:
         """The edges that a source states after a mark, and the origins that it retracts."""
@@ -242,10 +253,23 @@ class Relations:
     def _check(self, src: str, kind: str, dst: str) -> None:
         names.check_name(src)
         names.check_name(dst)
+        if kind == RENAMED_FROM:
+            hints = [f"rename it: clia rename {dst} {src}"]
+            message = f"the relation {kind!r} is recorded by clia rename only"
+            raise InvalidInput(message, code="invalid-relation", hints=hints, fields={"kind": kind})
         if not _is_edge(kind, dst):
             hints = ["lower-case words joined by hyphens: reviews, advises"]
             message = f"{kind!r} is not a valid relation kind"
             raise InvalidInput(message, code="invalid-relation", hints=hints, fields={"kind": kind})
+
+
+def _of_names(edges: Edges, name: str, ask: Callable[[str], list[str]]) -> list[str]:
+    """The answers about an agent and about its former names, each once."""
+    all_names, answers = [name], list(ask(name))
+    while (formerly := edges.targets(all_names[-1], RENAMED_FROM)) and formerly[0] not in all_names:
+        all_names.append(formerly[0])
+        answers += ask(formerly[0])
+    return [answer for answer in dict.fromkeys(answers) if answer not in all_names] if len(all_names) > 1 else answers
 
 
 def stated(name: str, cid: str, body: Mapping[str, Any]) -> list[Edge]:

@@ -15,6 +15,7 @@ from clia.space.attribution.notes import ATTRIBUTION_LOCK, merge_notes
 from clia.space.behaviour_chains import unite as unite_behaviours
 from clia.space.events import PURGED, event_of, read_events, revoked_by, texts_in, unite
 from clia.space.type_registry import OBJECTS_LOCK, TYPES_LOCK
+from clia.trust.machine_log import continues as log_continues
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -32,6 +33,7 @@ _LOCKS = {
     names.SPACE: "@adopt",
     names.TYPES: TYPES_LOCK,
     names.OBJECTS: OBJECTS_LOCK,
+    names.GUARDRAILS: names.GUARDRAILS_LOCK,
     names.KEYS: KEYS_LOCK,
     names.CAPABILITIES: CAPABILITIES_LOCK,
     names.STATEMENTS: STATEMENTS_LOCK,
@@ -80,12 +82,12 @@ class Adoption:
             return REFUSED
         if ours is None and ref.startswith(names.HEADS):
             return self._settle_head(ref.removeprefix(names.HEADS), theirs)
-        if ours is None or core.graph.descends(theirs, ours):
+        if ours is None or self.continues(ref, theirs, ours):
             if ref.startswith(names.HEADS) and core.refs.followed_by(ref) is not None:
                 return DIVERGED  # it is checked out
             core.refs.move(ref, ours, theirs, "clia: adopt")
             return NEW if ours is None else AHEAD
-        if core.graph.descends(ours, theirs):
+        if self.continues(ref, ours, theirs):
             return None
         if ref.startswith(names.NOTES):
             core.notes.unite(ref, theirs, core.person_stamp(), merge_notes if ref == names.ATTRIBUTION else None)
@@ -98,10 +100,16 @@ class Adoption:
         if ref == names.CAPABILITIES:
             self._unite_grants(ours, theirs)
             return UNITED
-        if ref in (names.TYPES, names.STATEMENTS) or ref.startswith(names.EVENTS):
+        if ref in (names.TYPES, names.GUARDRAILS, names.STATEMENTS) or ref.startswith(names.EVENTS):
             unite(core, ref, theirs)
             return UNITED
         return DIVERGED
+
+    def continues(self, ref: str, new: str, old: str) -> bool:
+        """Whether one value of a ref contains another."""
+        if ref.startswith(names.LOGS):
+            return log_continues(self._core.objects, ref.removeprefix(names.LOGS), new, old)
+        return self._core.graph.descends(new, old)
 
     def _settle_head(self, name: str, theirs: str) -> str | None:
         """Adopt the head of an agent that is not at work here; it may be archived."""
@@ -223,7 +231,7 @@ class RemoteExchange:
     def _adopt(self, ref: str, theirs: str, continues: Callable[[str], bool]) -> str | None:
         """Adopt a ref; None if ours already contains it."""
         ours = self._core.refs.get(ref)
-        if ours is not None and self._core.graph.descends(ours, theirs):
+        if ours is not None and self._adoption.continues(ref, ours, theirs):
             return None
         if not self._adoption.is_sound(ref, theirs):
             return UNSOUND
@@ -252,7 +260,7 @@ class RemoteExchange:
         if remote not in remotes:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
-        refs = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
+        refs = [names.SPACE, names.TYPES, names.OBJECTS, names.GUARDRAILS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
         logs = self._own_logs()  # copies of other machines' may be old, and would have the push refused
         refs += [names.KEYS, names.STATEMENTS, *logs] if federation or logs else []
         refs += [names.CAPABILITIES] if federation else []
@@ -265,8 +273,23 @@ class RemoteExchange:
             core.require_known(name)
         present |= self._present(refs) if absent else set()  # fetched from other machines
         named = str if self._heads(heads) == AS_BRANCHES else names.published
-        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named)
+        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named, self._replaced_logs(remote, logs))
         return pushed if any(ref.state == "refused" for ref in pushed) else [*pushed, *self._publish_attribution(remote)]
+
+    def _replaced_logs(self, remote: str, logs: Sequence[str]) -> dict[str, str]:
+        """What the remote has of logs of this clone, if ours continue it: a log is one commit, which replaces the one before."""
+        replaced: dict[str, str] = {}
+        for ref in logs:
+            tracked = names.tracking(remote, ref)
+            self._porcelain.fetch(remote, [f"+{ref}*:{tracked}*"])
+            ours, theirs = self._core.refs.get(ref), self._core.refs.get(tracked)
+            if theirs is None:
+                continue
+            if ours is not None and self._adoption.continues(ref, ours, theirs):
+                replaced[ref] = theirs
+            if not self._core.refs.shared:
+                self._porcelain.forget_fetched({tracked: theirs})
+        return replaced
 
     def _heads(self, requested: str | None) -> str:
         """Where the remote keeps heads: as requested, else as configured."""

@@ -1,4 +1,4 @@
-"""Services of a space: types, agents, history, relations and traces.
+"""Services of a space: types, agents, history, changes, relations and traces.
 
 Invariant: this module contains no rules. Those of a verb are in the module of ``clia.space`` that implements it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from clia.errors import InvalidInput
+from clia.errors import Conflict, InvalidInput
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Annotated, Any
 
-    from clia.api.parameters import Agent, From, Into, Other, Paths, Revision
+    from clia.api.parameters import Agent, From, Into, NewAgent, Onto, Other, Paths, Revision
     from clia.approvals.evidence import Approval
     from clia.facade.components import Components
     from clia.git.records import FileChange
     from clia.identities.journal import JournalResult
     from clia.space.agent_agendas import AgendaTick
     from clia.space.attribution.authorship import Authorship, CommitLines
-    from clia.space.attribution.blame import RunningTurn
+    from clia.space.attribution.running_turns import RunningTurn
+    from clia.space.changes import AgentChange, ChangeSummary, Clash
     from clia.space.merging import LandingEvent
-    from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, TraceChange, TraceHit
+    from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, Renamed, TraceChange, TraceHit
     from clia.space.purging import Purged
     from clia.space.relinking import Relinked
     from clia.store.interface import Edge
@@ -145,6 +146,33 @@ class AgentService:
         """Restore an archived agent."""
         self._components.agents.restore(name)
 
+    @verb("POST", "/agents/{name}/name", ADMIN, "agents", "rename_agent", moves="name")
+    @for_people("ask a person: clia ask AGENT QUESTION")
+    def rename(self, name: Agent, new: NewAgent) -> Renamed:
+        """Give an agent another name. Its commits keep the former one, which leads to the new one."""
+        captures = self._components.captures
+        captured = [row for row in captures.sessions() if row.agent == name]
+        running = next((f"the session {row.session} of {row.tool}" for row in captured if row.open), None)
+        if running is None and captures.is_running(name):
+            running = "a program of clia run"
+        if running is not None:
+            hints = ["end it first, then record what it did with: clia ingest"]
+            message = f"the agent {name!r} is at work: {running} has not ended"
+            raise Conflict(message, code="agent-at-work", hints=hints, fields={"agent": name})
+        return self._components.renaming.rename(name, new, lambda: self._captured_rows(name, new))
+
+    def _captured_rows(self, name: str, new: str) -> tuple[tuple[str, Any], ...]:
+        """The rows of the agent's captured sessions, under the new name: a tool that resumes one continues there."""
+        keys = [row.key for row in self._components.captures.sessions() if row.agent == name]
+        rows = [(key, self._components.core.store.get(key)) for key in keys]
+        return tuple([(key, row.value | {"agent": new}) for key, row in rows if row is not None])
+
+    @verb("POST", "/agents/{name}/deletion", ADMIN, "agents", "delete_agent", moves="name")
+    @for_people("ask a person: clia ask AGENT QUESTION")
+    def delete(self, name: Agent) -> None:
+        """Delete an agent that did nothing. Others can be archived."""
+        self._components.renaming.delete(name)
+
 
 class HistoryService:
     """Commits, landings and merges of the past."""
@@ -204,6 +232,28 @@ class HistoryService:
     def conflicts(self, into: Into, from_: From) -> Conflicts | None:
         """The conflicts that a merge would have, without merging; None if it would succeed."""
         return self._components.merging.conflicts(into, from_)
+
+
+class ChangeService:
+    """The work of agents as changes to a branch, like pull requests."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("GET", "/changes", VIEWER, "changes", "changes")
+    def __call__(self, onto: Onto = None) -> list[ChangeSummary]:
+        """The agents whose work a branch does not have yet, the newest first, with the size of each change."""
+        return self._components.changes.all(onto)
+
+    @verb("GET", "/agents/{name}/change", VIEWER, "changes", "change", shows="name")
+    def get(self, name: Agent, onto: Onto = None) -> AgentChange:
+        """What an agent did that a branch does not have yet: commits, files, and what landing it would do now."""
+        return self._components.changes.get(name, onto)
+
+    @verb("GET", "/clashes", VIEWER, "changes", "clashes")
+    def clashes(self, onto: Onto = None) -> list[Clash]:
+        """The pairs of agents whose unlanded work has conflicts with each other."""
+        return self._components.changes.clashes(onto)
 
 
 class RelationService:

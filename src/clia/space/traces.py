@@ -128,10 +128,20 @@ class Traces:
 
     def _keys(self, name: str) -> set[str]:
         """The keys of all entries of an agent, bound or pending: rebuilds a lost store."""
-        traces = map(self.read, self._core.notes.all(names.traces(name)).values())
+        core = self._core
+        bound = [core.notes.all(names.traces(former)).values() for former in self._names(name)]
+        traces = map(self.read, [blob for blobs in bound for blob in blobs])
         entries = [entry for trace in traces if trace for entry in trace.entries]
         entries += [pending.body for pending in self._waiting(name)]
         return {str(entry["key"]) for entry in entries if entry.get("key")}
+
+    def _names(self, name: str) -> list[str]:
+        """The names of an agent: its own, and its former ones."""
+        all_names, former = [name], self._core.former_name(name, self._core.require_head(name))
+        while former is not None:
+            all_names.append(former[0])
+            former = self._core.former_name(*former)
+        return all_names
 
     def entry(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A redacted entry that the caller appends together with other changes. ``data`` is small and clean."""

@@ -267,6 +267,7 @@ class Upkeep:
         with self._core.locks.hold(UPKEEP_LOCK):
             put_away = self._archiving.put_away(self._idle())
             self._rename_refs()
+            self._tidy_log()
             self._archiving.join_packs(whole=LARGE_REPOSITORY)
             self._porcelain.pack()
             with writing("packed refs"):
@@ -281,6 +282,7 @@ class Upkeep:
                 self._archiving.put_away(self._idle())
                 self._rename_refs()
                 self._archiving.join_packs()
+                self._tidy_log()
                 with writing("packed refs"):
                     self._git.refs.pack()
                 self._porcelain.pack_loose()
@@ -292,6 +294,10 @@ class Upkeep:
             with writing("the setting that keeps them"):
                 self._git.handle.repo.config[ARCHIVE_IDLE] = False
             return self._archiving.bring_back()
+
+    def _tidy_log(self) -> None:
+        if self._git.refs.log is not None:
+            self._git.refs.log.tidy()
 
     def _rename_refs(self) -> None:
         """Rename the refs of this clone that earlier versions of clia have below ``refs/clia``."""

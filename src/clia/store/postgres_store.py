@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from clia.errors import StoreError
-from clia.store import postgres_migration as migration
+from clia.store import postgres_import
 from clia.store import sql_schema as schema
 from clia.store.edges import REACHABLE, reachable, standing
 from clia.store.interface import EPOCH, FEED
@@ -83,7 +83,7 @@ class PostgresStore(SqlStore):
         self._is_current = is_current
         space_key, key = (text.replace("'", "''") for text in (self._keys.own, EPOCH))
         self._epoch_where = f"space = '{space_key}' AND key = '{key}'"
-        self._era_query = migration.era_query(space) if self._keys.own == space else None  # None: cannot be merged
+        self._era_query = postgres_import.era_query(space) if self._keys.own == space else None  # None: cannot be merged
         self._era: tuple[int] | None = None  # the era when the store was opened; None: never merged
         self._opened = False
         self._lock_milliseconds = max(1, int(timeout * 1000))  # 0 would mean forever
@@ -162,7 +162,7 @@ class PostgresStore(SqlStore):
             return 0
         with self._connection(writes=True) as connection:
             connection.fetch("SELECT pg_advisory_xact_lock(?)", lock_number(old))  # other processes may write to the old key
-            return migration.merge_and_start_era(connection, old, self._space)
+            return postgres_import.merge_and_start_era(connection, old, self._space)
 
     def import_store(self, export: StoreExport) -> None:
         """Import another store in one transaction; equal rows may exist already.
@@ -170,12 +170,12 @@ class PostgresStore(SqlStore):
         ``Conflict`` (state-in-the-way) if a name exists with another value; nothing is changed then.
         """
         with self._connection(writes=True) as connection:
-            migration.import_store(connection, export, self._keys)
+            postgres_import.import_store(connection, export, self._keys)
 
     def confirm_import(self) -> None:
         """Make the import final, after the other store was retired."""
         with self.writing() as transaction:
-            transaction.values.delete(migration.copy_mark(self._keys))
+            transaction.values.delete(postgres_import.copy_mark(self._keys))
 
     def _rewrite_files(self) -> str | None:
         dead_rows: list[int] = []  # deleted rows that VACUUM kept for open transactions

@@ -135,11 +135,11 @@ class ActChecks:
                     self._act(commit, ref, position, _Act(verb, _about(ref, body), body))
 
     def _decision(self, commit: RawCommit, ref: str, position: int) -> None:
-        agent, meta = commit.trailer("Clia-Agent") or "", _object(commit.trailer("Clia-Meta"))
+        agent, meta = commit.trailer("Clia-Agent") or "", meta_of(commit)
         act = decided_act(agent, meta, _answer(commit))
 
         def check(statement: PersonalStatement, proved: Proved) -> None:
-            _check_decision(statement, proved, commit, agent, meta)
+            check_statement(statement, proved, commit, agent, meta)
 
         self._judge(commit, ref, position, act, check, self.strengths)
 
@@ -238,7 +238,7 @@ def _check_act(statement: PersonalStatement, act: _Act, place: tuple[str, str, d
     _compare(statement, expected)
 
 
-def _check_decision(statement: PersonalStatement, proved: Proved, commit: RawCommit, agent: str, meta: Mapping[str, Any]) -> None:
+def check_statement(statement: PersonalStatement, proved: Proved, commit: RawCommit, agent: str, meta: Mapping[str, Any]) -> None:
     """Check that a statement is about this decision."""
     kind = meta.get("kind", "")
     expected = {
@@ -276,6 +276,11 @@ def _answer(commit: RawCommit) -> Any:
         return json.loads(commit.trailer(_VALUE) or "null")
     except (ValueError, RecursionError):
         return None
+
+
+def meta_of(commit: RawCommit) -> dict[str, Any]:
+    """The open fields of a commit."""
+    return _object(commit.trailer("Clia-Meta"))
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _agent_and_time(data: bytes) -> tuple[str | None, int]:
 
 def certify(machine: MachineKey, space: str, agent: str, at: int) -> tuple[AgentKey | None, bytes]:
     """A new key for an agent, certified by the machine's key, and its seed; None if that key cannot certify: a command has it."""
-    issuer, seed = machine.signer(), secrets.token_bytes(32)
+    issuer, seed = machine.certifier(), secrets.token_bytes(32)
     if issuer is None:
         return None, b""
     valid, name = (at - 60, at + SECONDS), key_id(agent, machine.name(), space)

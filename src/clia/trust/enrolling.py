@@ -32,6 +32,7 @@ from clia.trust.key_chain import (
     rotation_data,
 )
 from clia.trust.machine_keys import ENTRY, machine_key_of, machine_name
+from clia.trust.machine_log import log_end
 from clia.trust.policy import OWNER, PolicyAct
 from clia.trust.proving import StatementProver, check_same
 from clia.trust.raw_commits import raw_commit
@@ -228,8 +229,13 @@ class TrustKeys:
             raise NotFound(f"the key {fingerprint} is not enrolled", code="unknown-key", hints=["clia key show lists the keys"])
         log = None
         if enrolment.key.kind == MACHINE_KEY:
-            log = self._core.refs.get(log_ref(machine_name(read_public_key(enrolment.key.public))))
+            log = self._end_of_log(machine_name(read_public_key(enrolment.key.public)))
         return self.append({"entry": REVOKE, "key": fingerprint, "log": log, "reason": reason}, person, reason)
+
+    def _end_of_log(self, machine: str) -> str | None:
+        """How far the log of a machine goes here; None: there is none."""
+        tip = self._core.refs.get(log_ref(machine))
+        return None if tip is None else log_end(self._git.objects, machine, tip).text
 
     def rotate_machine(self) -> KeyChain:
         """Replace the machine's key; the old one signs the new one."""
@@ -243,8 +249,7 @@ class TrustKeys:
             key = EnrolledKey(new.public.fingerprint, MACHINE_KEY, new.public.text, enrolment.key.owner, enrolment.key.roles)
             proof = new.sign(rotation_data(core.space_id, old.fingerprint))
             body = {"entry": ROTATE, "key": old.fingerprint, "new": key, "proof": proof}
-            log = core.refs.get(log_ref(machine_name(old)))
-            self._add({"space": core.space_id, **body, "log": log}, core.person.name)
+            self._add({"space": core.space_id, **body, "log": self._end_of_log(machine_name(old))}, core.person.name)
             self.machine.take_next()  # the move of the chain is logged with the new key
         return self.chain()
 

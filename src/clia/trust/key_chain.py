@@ -71,7 +71,7 @@ class Enrolment(NamedTuple):
     key: EnrolledKey
     since: int
     until: int | None = None
-    log: str | None = None  # of a revoked machine: the last commit of its log that counts
+    log: str | None = None  # of a revoked machine: where its log ended; in earlier versions the last commit that counts
     at: int = 0
 
     def holds_at(self, position: int) -> bool:

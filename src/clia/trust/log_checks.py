@@ -8,12 +8,23 @@ both, or there is a finding.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from itertools import takewhile
 from typing import NamedTuple
 
-from clia.errors import BadSignature
+from clia.errors import BadSignature, GitError, NoSuchObject
 from clia.trust.key_chain import MACHINE_KEY, signer_fingerprint
 from clia.trust.machine_keys import machine_name
-from clia.trust.move_log import LogEntry, read_log_entry
+from clia.trust.machine_log import (
+    LOG_END_TEXT,
+    MALFORMED,
+    LogEnd,
+    LogEntry,
+    MachineLog,
+    is_prefix,
+    linked_lines,
+    read_linked_entry,
+    read_machine_log,
+)
 from clia.trust.ssh_format import read_public_key
 from clia.values import refs as names
 
@@ -22,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from clia.trust.key_chain import Enrolment, KeyChain
-    from clia.trust.move_log import LoggedMove
+    from clia.trust.machine_log import LoggedMove
     from clia.trust.raw_commits import RawCommit
     from clia.trust.statements import EnrolledKey
     from clia.trust.verification import TrustChecks
@@ -30,7 +41,7 @@ if TYPE_CHECKING:
 _SHOWN = 12
 
 
-class _MachineLog(NamedTuple):
+class _SoundLog(NamedTuple):
     """The entries of one machine that count, oldest first, and the entry with which each commit was logged."""
 
     entries: list[LogEntry]
@@ -44,7 +55,7 @@ class LogChecks:
         self._checks = checks
         self._chain = chain
         self.history = dict(history)
-        self._machines: dict[str, _MachineLog] = {}
+        self._machines: dict[str, _SoundLog] = {}
         self._moves: defaultdict[str, list[tuple[str, LoggedMove]]] = defaultdict(list)
         self.moves = 0
 
@@ -80,28 +91,55 @@ class LogChecks:
         if enrolment is None:
             self._checks.found("unknown-machine", f"{ref} is the log of a machine that is not enrolled", ref, tip)
             return
-        commits = self._first_parents(tip)
-        last = enrolment.log if enrolment.until is not None else tip
-        allowed = [number for number, commit in enumerate(commits) if commit.cid == last]
-        if enrolment.until is not None and (not allowed or allowed[0] != len(commits) - 1):
-            after = commits[allowed[0] + 1 if allowed else 0]
+        log = self._signed_log(ref, tip, enrolment)
+        number = number_that_counts(enrolment, log)
+        if number < len(log.entries):
             message = f"{ref} continues after the key of {name} was revoked"
-            self._checks.found("revoked-key", message, ref, after.cid)
-        log = _MachineLog([], {})
-        self._machines[name] = log
+            self._checks.found("revoked-key", message, ref, log.entries[number].commit)
+        self._machines[name] = sound = _SoundLog([], {})
         position = -1
-        for commit in commits[: allowed[0] + 1 if allowed else 0]:
-            entry = self._entry(ref, commit, enrolment)
-            if entry is None:
-                return
+        for count, entry in enumerate(log.entries[:number]):
             current = self._chain.positions.get(entry.keys or "", -1)
             if current < position:
-                self._checks.found(
-                    "backdated-log", f"{commit.cid} of {ref} names older keys than the entry before", ref, commit.cid
-                )
+                message = f"entry {count} of {ref} names older keys than the entry before"
+                self._checks.found("backdated-log", message, ref, entry.commit)
                 return
             position = current
-            self._add(name, log, entry)
+            self._add(name, sound, entry)
+
+    def _signed_log(self, ref: str, tip: str, enrolment: Enrolment) -> MachineLog:
+        """The log as far as the machine signed it; what is wrong with it is a finding."""
+        name = ref.removeprefix(names.LOGS)
+        commit = self._checks.commit(tip)
+        if commit is not None and commit.log is None:
+            return self._linked_log(ref, tip, enrolment)
+        if commit is not None and self._is_signed(ref, commit, enrolment):
+            try:
+                log = read_machine_log(self._checks.objects, name, tip)
+                log.entries  # noqa: B018  # each is read
+            except NoSuchObject as err:
+                self._checks.found("missing-commit", f"a part of {ref} cannot be read: {err.message}", ref)
+            except GitError as err:
+                code = err.code if err.code == MALFORMED else "damaged-commit"
+                self._checks.found(code, f"{ref} cannot be read: {err.message}", ref)
+            else:
+                if not commit.parents:
+                    return log
+                self._checks.found(MALFORMED, f"{ref} has another form than clia gives a log", ref)
+        return MachineLog(name, [])
+
+    def _linked_log(self, ref: str, tip: str, enrolment: Enrolment) -> MachineLog:
+        """A log of an earlier version, of which each entry is signed."""
+        name = ref.removeprefix(names.LOGS)
+        sound = list(takewhile(lambda commit: self._is_signed(ref, commit, enrolment), self._first_parents(tip)))
+        for number, commit in enumerate(sound):
+            try:
+                read_linked_entry(commit)
+            except GitError:
+                self._checks.found(MALFORMED, f"an entry of {ref} cannot be read", ref, commit.cid)
+                sound = sound[:number]
+                break
+        return MachineLog(name, linked_lines(name, sound))
 
     def _first_parents(self, tip: str) -> list[RawCommit]:
         commits: list[RawCommit] = []
@@ -114,23 +152,19 @@ class LogChecks:
             cid = commit.parents[0] if commit.parents else None
         return commits[::-1]
 
-    def _entry(self, ref: str, commit: RawCommit, enrolment: Enrolment) -> LogEntry | None:
-        """The entry of a commit; None, with a finding, if it is not one of this machine."""
+    def _is_signed(self, ref: str, commit: RawCommit, enrolment: Enrolment) -> bool:
+        """Whether a commit is signed by the machine; a finding, if not."""
         try:
             signer = signer_fingerprint(commit)
         except BadSignature as err:
-            self._checks.found("forged-log", f"an entry of {ref} does not count: {err.message}", ref, commit.cid)
-            return None
+            self._checks.found("forged-log", f"what {ref} has does not count: {err.message}", ref, commit.cid)
+            return False
         if signer != enrolment.key.fingerprint:
-            self._checks.found("forged-log", f"an entry of {ref} is signed with the key of another machine", ref, commit.cid)
-            return None
-        entry = read_log_entry(commit.cid, commit.at, commit.trailers)
-        if entry is None or len(commit.parents) > 1:
-            self._checks.found("malformed-log", f"an entry of {ref} cannot be read", ref, commit.cid)
-            return None
-        return entry
+            self._checks.found("forged-log", f"what {ref} has is signed with the key of another machine", ref, commit.cid)
+            return False
+        return True
 
-    def _add(self, name: str, log: _MachineLog, entry: LogEntry) -> None:
+    def _add(self, name: str, log: _SoundLog, entry: LogEntry) -> None:
         log.entries.append(entry)
         self.moves += len(entry.moves)
         visited = _Visited(log.covered)
@@ -139,7 +173,8 @@ class LogChecks:
             if move.new is not None:
                 for commit in self._checks.walk(move.ref, move.new, visited, quiet=True):
                     log.covered[commit.cid] = entry
-        log.covered.setdefault(entry.cid, entry)
+        if entry.commit is not None:
+            log.covered.setdefault(entry.commit, entry)
 
     def _missing_log(self, enrolment: Enrolment) -> None:
         name = _name_of(enrolment.key)
@@ -206,6 +241,17 @@ class _Visited(set[str]):
 
     def __contains__(self, cid: object) -> bool:
         return cid in self._covered or super().__contains__(cid)
+
+
+def number_that_counts(enrolment: Enrolment, log: MachineLog) -> int:
+    """The number of entries that count: of a machine whose key was revoked or replaced, those until then."""
+    if enrolment.until is None:
+        return len(log.entries)
+    match = LOG_END_TEXT.fullmatch(enrolment.log or "")
+    if match is not None:
+        end = LogEnd(log.machine, int(match[1]), match[2])
+        return end.length if is_prefix(end, log) else 0
+    return next((number for number, entry in enumerate(log.entries, 1) if entry.commit == enrolment.log and entry.commit), 0)
 
 
 def _name_of(key: EnrolledKey) -> str:

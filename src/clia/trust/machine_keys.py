@@ -78,8 +78,8 @@ class MachineKey:
         signer = self._signer()
         return None if signer is None else signer.sign(data, GIT)
 
-    def signer(self) -> SshSigner | None:
-        """The key itself; None in a space that does not sign, and if a command has the key."""
+    def certifier(self) -> SshSigner | None:
+        """The key itself, to certify others; None in a space that does not sign, and if a command has the key."""
         return None if self._setting(COMMAND_SETTING) is not None or not self._signs() else self._signer()
 
     def problem(self) -> CliaError | None:
@@ -105,6 +105,17 @@ class MachineKey:
         if signer is None:
             raise self._missing()
         return signer.public
+
+    def signer(self) -> SshSigner:
+        """The key itself, for signatures in other formats than git's; ``NotFound`` if this clone has none."""
+        if self._setting(COMMAND_SETTING) is not None:
+            message = "the operator's command signs for this clone, and makes SSH signatures only"
+            hints = ["sign with a key in a file: --key FILE"]
+            raise Conflict(message, code="key-not-ours", hints=hints, fields={"setting": COMMAND_SETTING})
+        signer = self._read()
+        if signer is None:
+            raise self._missing()
+        return signer
 
     def name(self) -> str:
         """The name of this machine, derived from its key: it needs no question, and is the same everywhere."""

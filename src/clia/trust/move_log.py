@@ -1,7 +1,7 @@
-"""The log of a machine: every move of a ref that clia made here, in a signed chain of its own.
+"""The log of a machine: every move of a ref that clia made here, in a signed chain of entries (``clia.trust.machine_log``).
 
-``refs/clia/log/MACHINE`` is a chain of commits. Each has the trailer ``Clia-Log``: the moves of one verb or, under load, of several
-that finished at the same time, and the commit of the chain of keys that was current.
+An entry has the moves of one verb or, under load, of several that finished at the same time, and the commit of the chain of keys
+that was current.
 
 A move is noted in a file before it happens (``clia/signing/moves``), and logged after it happened; the file is removed last. So a
 process that dies in between leaves a note, and the next one that logs anything logs that move, too.
@@ -17,25 +17,24 @@ import os
 import threading
 import time
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
-from clia.errors import CliaError, GitError, StaleRef
+from clia.errors import CliaError, GitError
 from clia.store import private_files
 from clia.store.private_files import FileLocks
+from clia.trust.log_writer import LogWriter
+from clia.trust.machine_log import LogEntry, LoggedMove
+from clia.trust.superseded_logs import SupersededLogs
 from clia.values import refs as names
-from clia.values.canonical import canonical_bytes
-from clia.values.commit_messages import compose, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from clia.git.records import Stamp
     from clia.git.repository import Git
     from clia.trust.machine_keys import MachineKey
 
-LOG = "Clia-Log"
 STEPS = ("move-noted", "log-locked", "moves-logged")
 """The crash points: a move is noted and has not happened; moves have happened; they are logged and still noted."""
 MOVES_MAX = 200
@@ -45,29 +44,6 @@ _ADOPTIONS = ("clia: adopt", "clia: follow the hub", "clia: purged at the hub", 
 _DIRECTORY, _LOCK = "moves", "@log"
 LOCK_SECONDS = 10
 """The limit of a wait for the lock of the log, whose holder may be stopped. Then a later command logs the moves."""
-
-
-class LoggedMove(NamedTuple):
-    """A move of a ref."""
-
-    ref: str
-    old: str | None
-    new: str | None
-    why: str
-
-    @property
-    def text(self) -> str:
-        return json.dumps(self)
-
-
-class LogEntry(NamedTuple):
-    """A commit of a log."""
-
-    cid: str
-    keys: str | None  # the commit of the chain of keys that was current
-    at: int
-    moves: tuple[LoggedMove, ...]
-    notes: tuple[str, ...] = ()  # the notes of the moves, which only the machine reads
 
 
 class MoveLog:
@@ -86,8 +62,8 @@ class MoveLog:
         self._directory = os.path.join(self._home, _DIRECTORY)
         self._local = threading.local()
         self._count = 0
-        self._tree: str | None = None  # the empty tree
-        self._last: tuple[str, frozenset[str]] | None = None  # the newest entry, and its notes
+        self._superseded = SupersededLogs(git, self._home)
+        self._writer = LogWriter(git, machine, self._superseded)
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -111,16 +87,18 @@ class MoveLog:
 
     def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
         """Note a move before it happens; returns the note, or None if the move is not logged."""
-        if not self._is_logged(ref, why) or not self._machine.exists():
+        pending = self._pending()
+        if not self._is_logged(ref, why) or not (pending or self._machine.exists()):
             return None
         self._count += 1
         name = f"{time.time_ns():020}-{os.getpid()}-{self._count}"
-        path = os.path.join(self._directory, name)
+        path, move = f"{self._directory}/{name}", LoggedMove(ref, old, new, why)
         try:
-            self._write(path, LoggedMove(ref, old, new, why).text)
+            self._write(path, move.text)
         except OSError as err:
             raise GitError(f"cannot note the move of {ref}: {err.strerror}", fields={"ref": ref, "reason": err.strerror}) from None
         self._reached("move-noted")
+        self._local.noted = path, move
         return path
 
     def cancel(self, note: str) -> None:
@@ -130,8 +108,8 @@ class MoveLog:
 
     def end(self, note: str) -> None:
         """A move has happened. It is logged now, or at the end of the batch."""
-        pending = self._pending()
-        pending.append(note)
+        path, move = self._local.noted
+        self._pending()[note] = move if path == note else self._read(note)
         if not getattr(self._local, "depth", 0):
             self.flush()
 
@@ -161,16 +139,24 @@ class MoveLog:
         if notes:
             with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
                 if is_free:  # otherwise its holder logs them
-                    self._drain([])
+                    self._drain({})
+
+    def tidy(self) -> None:
+        """Give a log of an earlier version the present form, and remove objects of the log that nothing needs any more."""
+        if os.path.isdir(self._home):
+            with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
+                if is_free:
+                    self._writer.tidy(self._machine.name(), self._by())
 
     def _newest_key(self) -> str:
         tip = self._git.refs.get(names.KEYS)
         return "" if tip is None else self._git.objects.commit(tip).message
 
-    def _pending(self) -> list[str]:
+    def _pending(self) -> dict[str, LoggedMove | None]:
+        """The moves of this thread that are not logged yet, by their notes."""
         if not hasattr(self._local, "pending"):
-            self._local.pending = []
-        pending: list[str] = self._local.pending
+            self._local.pending = {}
+        pending: dict[str, LoggedMove | None] = self._local.pending
         return pending
 
     def _is_logged(self, ref: str, why: str) -> bool:
@@ -190,35 +176,38 @@ class MoveLog:
     def _locks(self) -> FileLocks:
         return FileLocks(self._home, LOCK_SECONDS)
 
-    def _drain(self, mine: Iterable[str]) -> None:
+    def _drain(self, own: Mapping[str, LoggedMove | None]) -> None:
         """Log every noted move that has happened, and remove its note."""
         self._reached("log-locked")
-        own, ref = set(mine), names.log(self._machine.name())
-        tip = self._git.refs.present(ref)
-        logged = self._logged_with(tip)
-        notes = {path: self._read(path) for path in self._notes()}
+        machine = self._machine.name()
+        logged = self._writer.noted(machine)
+        notes = {path: own.get(path) or self._read(path) for path in self._notes()}
         happened = self._happened(notes, own)
         moves: dict[str, LoggedMove] = {}
         done: list[str] = []
         for path, move in notes.items():
-            if move is None or os.path.basename(path) in logged:
-                done.append(path)  # its process died while it wrote the note, or before it removed it
-            elif path in happened:
+            if os.path.basename(path) in logged:
+                done.append(path)  # its process died before it removed the note
+            elif move is not None and path in happened:
                 done.append(path)
                 moves[os.path.basename(path)] = move
-            elif not _is_alive(path):
+            elif not _is_alive(path):  # a process that lives may be about to write the note, or to move the ref
                 done.append(path)
-        names_in_order = list(moves)
-        for start in range(0, len(moves), MOVES_MAX):
-            tip = self._append(ref, tip, {name: moves[name] for name in names_in_order[start : start + MOVES_MAX]})
         if moves:
+            self._append(machine, moves)
             self._reached("moves-logged")
         for path in done:
             self.cancel(path)
 
+    def _append(self, machine: str, noted: Mapping[str, LoggedMove]) -> None:
+        by, keys, order = self._by(), self._git.refs.get(names.KEYS), list(noted)
+        parts = (order[start : start + MOVES_MAX] for start in range(0, len(order), MOVES_MAX))
+        entries = [LogEntry(keys, by.at, tuple(noted[note] for note in part), tuple(part)) for part in parts]
+        self._writer.append(machine, entries, by)
+
     def _notes(self) -> list[str]:
         try:
-            return [os.path.join(self._directory, name) for name in sorted(os.listdir(self._directory))]
+            return [f"{self._directory}/{name}" for name in sorted(os.listdir(self._directory))]
         except FileNotFoundError:
             return []
 
@@ -230,17 +219,7 @@ class MoveLog:
             return None
         return LoggedMove(ref, old, new, why)
 
-    def _logged_with(self, tip: str | None) -> frozenset[str]:
-        """The notes of the newest entry: a process that died may have left them."""
-        if tip is None:
-            return frozenset()
-        if self._last is None or self._last[0] != tip:
-            commit = self._git.objects.commit(tip)
-            entry = read_log_entry(tip, commit.committer.at, parse(commit.message)[1])
-            self._last = tip, frozenset(entry.notes if entry is not None else ())
-        return self._last[1]
-
-    def _happened(self, notes: Mapping[str, LoggedMove | None], own: set[str]) -> set[str]:
+    def _happened(self, notes: Mapping[str, LoggedMove | None], own: Mapping[str, Any]) -> set[str]:
         """The noted moves that happened. A later move that starts where one ended proves that one."""
         happened: set[str] = set()
         starts: set[tuple[str, str | None]] = set()
@@ -256,42 +235,6 @@ class MoveLog:
         if now == move.new or now is None or move.new is None:
             return now == move.new
         return git.objects.kind(move.new) == "commit" and git.graph.descends(now, move.new)
-
-    def _append(self, ref: str, tip: str | None, noted: dict[str, LoggedMove]) -> str:
-        git, by, moves = self._git, self._by(), list(noted.values())
-        body = {"keys": git.refs.get(names.KEYS), "moves": [list(move) for move in moves], "notes": list(noted)}
-        message = compose(_subject(moves), [(LOG, canonical_bytes(body).decode("utf-8"))], "log")
-        self._tree = self._tree or git.objects.update_tree(None, {})
-        commit = git.objects.write_commit(self._tree, [tip] if tip else [], by, by, message)
-        try:
-            git.refs.move(ref, tip, commit, "clia: log")
-        except StaleRef:
-            raise GitError(f"{ref} was moved by another program", code="log-moved", fields={"ref": ref}) from None
-        self._last = commit, frozenset(noted)
-        return commit
-
-
-def _subject(moves: list[LoggedMove]) -> str:
-    first = moves[0].ref.removeprefix("refs/").removeprefix("heads/")
-    return f"log: {first}" + (f" and {len(moves) - 1} more" if len(moves) > 1 else "")
-
-
-def read_log_entry(cid: str, at: int, trailers: list[tuple[str, str]]) -> LogEntry | None:
-    """The entry of a log's commit; None unless it is exactly one, in its canonical form."""
-    texts = [value for key, value in trailers if key == LOG]
-    try:
-        body: Any = json.loads(texts[0]) if len(texts) == 1 else None
-        if not isinstance(body, dict) or canonical_bytes(body).decode("utf-8") != texts[0]:
-            return None
-        moves = tuple(LoggedMove(*move) for move in body["moves"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    ids = [value for move in moves for value in move[1:3]] + [body.get("keys")]
-    texts_only = all(isinstance(text, str) for move in moves for text in (move.ref, move.why))
-    if not moves or not texts_only or not all(value is None or names.is_id(value) for value in ids):
-        return None
-    notes = body.get("notes", [])
-    return LogEntry(cid, body["keys"], at, moves, tuple(map(str, notes)) if isinstance(notes, list) else ())
 
 
 def _is_alive(path: str) -> bool:

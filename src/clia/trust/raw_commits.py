@@ -11,8 +11,10 @@ from typing import NamedTuple
 from clia.values.commit_messages import parse
 
 _HEADER = "gpgsig"
+LOG_HEADER = "clia-log"
+"""The header of a log's commit that has the newest entries, one a line. Git does not show it."""
 _STAMP = re.compile(rb"(.*) <([^<>\n]*)> (-?\d{1,18}) [+-]\d{4}")
-_PLAIN = ("tree", "parent", "author", "committer", "encoding", _HEADER)
+_PLAIN = ("tree", "parent", "author", "committer", "encoding", _HEADER, LOG_HEADER)
 
 
 class RawCommit(NamedTuple):
@@ -30,6 +32,7 @@ class RawCommit(NamedTuple):
     signature: str | None  # None: it has none
     signed: bytes  # what the signature is over
     strange: str | None = None  # a header that git or clia would not write
+    log: tuple[bytes, ...] | None = None  # the newest entries of a log; None: it is not the commit of a log
 
     def trailer(self, key: str) -> str | None:
         """The value of a trailer; None unless there is exactly one."""
@@ -51,7 +54,7 @@ def raw_commit(cid: str, data: bytes) -> RawCommit:
     author, committer = (_STAMP.fullmatch(values.get(name, b"")) for name in ("author", "committer"))
     if author is None or committer is None or "tree" not in values:
         raise ValueError(f"{cid} is not a commit")
-    signature = values.get(_HEADER)
+    signature, log = values.get(_HEADER), values.get(LOG_HEADER)
     text, trailers = parse(message.decode("utf-8", "replace"))
     return RawCommit(
         cid,
@@ -66,6 +69,7 @@ def raw_commit(cid: str, data: bytes) -> RawCommit:
         None if signature is None else signature.decode("ascii", "replace"),
         data if signature is None else _without_signature(head) + b"\n\n" + message,
         next((name for name in names if name not in _PLAIN or (name != "parent" and names.count(name) > 1)), None),
+        None if log is None else tuple(log.split(b"\n")),
     )
 
 

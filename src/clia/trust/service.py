@@ -118,6 +118,12 @@ class TrustService:
         """Why nothing can be signed now; None if it can."""
         return self._components.trust_keys.machine.problem()
 
+    def require_signing(self) -> None:
+        """Raise the problem if nothing can be signed now."""
+        problem = self.signing_problem()
+        if problem is not None:
+            raise problem
+
     @verb("POST", "/trust/keys/init", ADMIN, "trust", "init_trust")
     @for_people(_ASK)
     def init(self) -> KeyList:

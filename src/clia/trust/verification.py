@@ -22,7 +22,8 @@ from clia.trust.agent_key_checks import AgentKeyChecks
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
-from clia.trust.raw_commits import raw_commit
+from clia.trust.peer_commits import FOREIGN_CODES, PeerCommits
+from clia.trust.raw_commits import LOG_HEADER, raw_commit
 from clia.trust.ssh_signatures import GIT, verify_signature
 from clia.values import refs as names
 from clia.values.commit_messages import PREFIX
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
+    from clia.git.objects import GitObjects
     from clia.git.records import TreeEntry
     from clia.git.repository import Git
     from clia.trust.key_chain import Acceptance, KeyChain
@@ -85,6 +87,7 @@ class TrustReport(NamedTuple):
     findings: tuple[TrustFinding, ...]  # problems
     accepted: tuple[AcceptedFinding, ...]  # problems that people accepted
     ignored: tuple[str, ...]  # settings of the clone that were ignored
+    of_peers: Count = 0  # commits of other spaces that agents build on; their own spaces show who signed them
 
     @property
     def clean(self) -> bool:
@@ -110,6 +113,7 @@ class TrustChecks:
         self.signers: Counter[tuple[str, str]] = Counter()
         self.unsigned = 0
         self._agent_keys = AgentKeyChecks(self)
+        self._peers = PeerCommits(self, (cid for ref, cid in git.refs.under(names.REMOTES) if "/agents/" in ref))
         self._checked: set[str] = set()  # the commits that were visited
         self._old: set[str] = set()  # the commits from before the chain of keys
 
@@ -130,6 +134,10 @@ class TrustChecks:
                 code = "missing-commit" if missing else "damaged-commit"
                 self.found(code, f"the commit {cid} of the record cannot be read{hidden}", cid=cid)
         return self._commits[cid]
+
+    @property
+    def objects(self) -> GitObjects:
+        return self._git.objects
 
     def blob(self, cid: str) -> bytes:
         """The content of a blob."""
@@ -175,6 +183,7 @@ class TrustChecks:
             self.found("wrong-root", f"the root of the space is {actual}, not {root}", names.KEYS)
         if strict and self.unsigned:
             self.found("unsigned-history", f"{self.unsigned} commits are older than the chain of keys and not signed", names.KEYS)
+        of_peers = self._set_peers_aside()
         findings, accepted = _accepted(self.findings, chain.accepted)
         state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
         signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items()))
@@ -182,7 +191,7 @@ class TrustChecks:
         numbers = [dict(sorted(counter.items())) for counter in (acts.strengths, acts.acts)]
         return TrustReport(
             *(space, state, fingerprint, checked, signers, self.unsigned, numbers[0], numbers[1], logs.moves),
-            *(findings, accepted, tuple(self.ignored)),
+            *(findings, accepted, tuple(self.ignored), of_peers),
         )
 
     # What is in the clone
@@ -310,9 +319,21 @@ class TrustChecks:
             if ref == names.KEYS and value not in chain.positions:
                 self.found("rewound-ref", f"{ref} lacks {value}, which a machine logged", ref, value)
 
+    def _set_peers_aside(self) -> int:
+        """Drop the findings about commits of other spaces; returns the number of these commits."""
+        if not any(finding.code in FOREIGN_CODES for finding in self.findings):
+            return 0
+        commits = self._peers.all()
+        foreign = [finding for finding in self.findings if finding.code in FOREIGN_CODES and finding.cid in commits]
+        self.findings = [finding for finding in self.findings if finding not in foreign]
+        return len({finding.cid for finding in foreign})
+
     def _check(  # one row of the checks
         self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
     ) -> None:
+        if commit.log is not None and ref.startswith(names.LOGS):  # it was checked with its log
+            self._count_signer(commit, chain)
+            return
         repeated = commit.repeated(PREFIX, _MAY_REPEAT)
         if repeated is not None:
             self.found("repeated-trailer", f"{commit.cid} has the trailer {repeated} more than once", ref, commit.cid)
@@ -325,9 +346,7 @@ class TrustChecks:
         if chain.root is None:
             return
         if chain.counts(commit.cid):  # it was judged by the entries before it
-            key = signer_fingerprint(commit)
-            enrolment = chain.enrolment_of(key)
-            self.signers[key, enrolment.key.owner if enrolment else ""] += 1
+            self._count_signer(commit, chain)
             acts.check(commit, ref, chain.positions[commit.cid])  # it may claim to be a decision, too
             return
         try:
@@ -335,12 +354,20 @@ class TrustChecks:
         except BadSignature as err:
             self.found(err.code, f"{commit.cid}: {err.message}", ref, commit.cid)
             return
+        self._peers.note(commit)
         acts.check(commit, ref, position)
+
+    def _count_signer(self, commit: RawCommit, chain: KeyChain) -> None:
+        with suppress(BadSignature):
+            key = signer_fingerprint(commit)
+            enrolment = chain.enrolment_of(key)
+            self.signers[key, enrolment.key.owner if enrolment else ""] += 1
 
     def _signer_position(self, commit: RawCommit, chain: KeyChain, logs: LogChecks) -> int:
         """The position in the chain of keys as of which a commit counts; ``BadSignature`` if its signer may not sign it."""
-        if commit.strange is not None:
-            raise BadSignature(f"it has a header that git does not write: {commit.strange[:60]!r}", code="strange-commit")
+        strange = LOG_HEADER if commit.log is not None else commit.strange
+        if strange is not None:
+            raise BadSignature(f"it has a header that git does not write: {strange[:60]!r}", code="strange-commit")
         signature = verify_signature(str(commit.signature), commit.signed, GIT)
         certificate = signature.certificate
         fingerprint = signature.key.fingerprint if certificate is None else certificate.issuer.fingerprint

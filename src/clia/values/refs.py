@@ -21,6 +21,9 @@ _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{|(?:\A|
 SPACE = "refs/clia/space"
 TYPES = "refs/clia/types"
 OBJECTS = "refs/clia/objects"
+GUARDRAILS = "refs/clia/guardrails"
+"""The guardrails that were accepted, and people's decisions on losses."""
+GUARDRAILS_LOCK = "@guardrails"
 HEADS = "refs/heads/agents/"
 RECORDS = "refs/clia/agents/"
 EVENTS = "refs/clia/events/"
@@ -66,7 +69,7 @@ HUB_MARK = "refs/clia/hub"
 KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
 """The shared refs of a space: their place below ``TRACKING``, and their prefix."""
 _OF_ONE_AGENT = (EVENTS, RECORDS, ARCHIVE, HEADS, TRACES, SESSIONS)
-_OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES, STATEMENTS, ATTRIBUTION)
+_OF_ALL = (SPACE, TYPES, OBJECTS, GUARDRAILS, KEYS, CAPABILITIES, STATEMENTS, ATTRIBUTION)
 
 
 # The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.

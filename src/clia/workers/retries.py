@@ -150,7 +150,7 @@ def describe(error: BaseException) -> str:
     try:
         text = str(error.message) if isinstance(error, CliaError) else f"{name}: {error}"
     except BaseException:  # noqa: BLE001  # another's error: even its words may raise anything
-        text = f"{name}, which cannot say what is wrong"
+        text = f"{name} with an unreadable message"
     return " ".join(_storable(text).split()) or name
 
 

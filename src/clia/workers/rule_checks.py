@@ -84,7 +84,7 @@ def _question(space: Space, request: Request, verdict: RuleVerdict, action: Rule
     questions: Mapping[str, str] = {} if row is None else row.value
     if key in questions:
         return space.sessions.get(request.agent, questions[key])
-    # A worker that was killed after it asked has not kept which question it was; it may be answered by now.
+    # A worker that was killed after it asked did not record the question's id; the question may be answered by now.
     known_session = next((one.id for one in space.sessions.questions(request.agent) if _key(one) == key), None)
     session = known_session or space.sessions.ask_for_clia(request.agent, _payload(request, verdict, action, key)).session
     with space.local.store.writing() as transaction:

@@ -216,6 +216,11 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a link outside": {SCOUT: Link("/etc/passwd")},
     "not JSON": {SCOUT: b"{"},
     "look-alike": {SCOUT: DOCUMENTS[SCOUT].replace(b"Never", "N\u0435ver".encode())},
+    "root behind a link": {
+        ROOT: None,
+        ".clia/agents/copy/root.agent.triad.json": DOCUMENTS[ROOT],
+        ".clia/agents/root": Link("copy"),
+    },
     "root renamed": {ROOT: None, ".clia/agents/root2/root2.agent.triad.json": DOCUMENTS[ROOT]},
 }
 

@@ -272,7 +272,7 @@ def test_the_command_runs_hooks_leaves_git_alone_and_can_be_repeated(repository:
     before, received, home = _git_files(repository), tmp_path / "got", str(tmp_path / "home")
     code = "import json,os,sys; print(json.dumps([os.getcwd(), os.environ['CLAUDE_PROJECT_DIR'], json.load(sys.stdin)]))"
     hook = f"{sys.executable} -S -c \"{code}\" >> '{received}'"
-    words = ("hook", "rehearse", "--home", home, "--start", "2026-05-01T09:00:00Z")
+    words = ("hook", "rehearse", "--path", ".", "--home", home, "--start", "2026-05-01T09:00:00Z")
     ran = clia(*words, "--hook", hook, "--stop-after", "9", "--json", cwd=repository)
     assert ran.code == 0, ran.err
     report = ran.json()
@@ -293,7 +293,7 @@ def test_a_crash_kills_the_process_after_the_report_is_printed(repository: Path,
     script = tmp_path / "script.json"
     script.write_text(json.dumps([*SHORT[:3], {"crash": True}, {"stop": True}]))
     words = ("--script", str(script), "--home", str(tmp_path / "home"), "--no-hooks", "--json")
-    ran = clia("hook", "rehearse", "gemini", *words, cwd=repository)
+    ran = clia("hook", "rehearse", "gemini", "--path", ".", *words, cwd=repository)
     assert ran.code == -signal.SIGKILL
     assert [step["kind"] for step in ran.json()["events"]] == ["start", "prompt", "said", "tool-call", "tool-result"]
     assert (repository / "a/b.txt").read_text() == "x\n"
@@ -303,12 +303,29 @@ def test_invalid_input_is_reported_and_changes_nothing(repository: Path, tmp_pat
     script = tmp_path / "script.json"
     script.write_text('[{"prompt": "x"}, {"dance": true}]')
     before = sorted(repository.iterdir())
-    refused = clia("hook", "rehearse", "--script", str(script), "--home", str(tmp_path / "home"), "--json", cwd=repository)
+    refused = clia(
+        "hook", "rehearse", "--path", ".", "--script", str(script), "--home", str(tmp_path / "home"), "--json", cwd=repository
+    )
     assert (refused.code, json.loads(refused.err)["error"]["fields"]["step"]) == (2, "[1]")
     script.write_text("[")
     for words, code in ((("--script", str(script)), "invalid-script"), (("--start", "noon"), "invalid-time")):
-        ran = clia("hook", "rehearse", *words, cwd=repository)
+        ran = clia("hook", "rehearse", "--path", ".", *words, cwd=repository)
         assert (ran.code, code in ran.err) == (2, True)
     outside = clia("hook", "rehearse", "--path", str(tmp_path), cwd=repository)
     assert (outside.code, "no-repository" in outside.err) == (2, True)
     assert sorted(repository.iterdir()) == before
+
+
+def test_the_command_uses_a_new_repository_unless_a_directory_is_named(repository: Path, tmp_path: Path) -> None:
+    before, status = _git_files(repository), git("status", "--porcelain", cwd=repository)
+    elsewhere = {"TMPDIR": str(tmp_path), "CLIA_HOOK_INGEST": "", "CLIA_STORE": "postgresql:///not-the-store-of-this-space"}
+    ran = clia("hook", "rehearse", "--json", cwd=repository, env=elsewhere)
+    assert ran.code == 0, ran.err
+    report = ran.json()
+    assert report["directory"].startswith(f"{tmp_path}/clia-rehearsal-")
+    assert (report["ended"], {event.get("exit", 0) for event in report["events"]}) == ("done", {0})
+    agents = [state["agent"] for state in clia("list", "--json", cwd=report["directory"]).json()]
+    assert len(agents) == 3
+    assert (_git_files(repository), git("status", "--porcelain", cwd=repository)) == (before, status)
+    shown = clia("hook", "rehearse", "--stop-after", "3", cwd=repository, env={"TMPDIR": str(tmp_path)})
+    assert "it ran in a new repository; look at what was recorded: cd " in shown.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -208,3 +209,17 @@ def test_a_very_long_line_is_truncated_and_the_rest_is_counted(patch: Patch) -> 
 @pytest.mark.parametrize("text", ["", "\n", "no patch at all", "@@ -1 +1 @@\n-a\n+b\n"])
 def test_text_that_is_not_a_patch_has_no_files(text: str) -> None:
     assert diffs.view(text) == diffs.PatchView([], 0, 0, 0)
+
+
+def test_old_and_new_lines_stand_side_by_side(patch: Patch) -> None:
+    text = patch({"f": "a\nb\nc\nd\n"}, {"f": "a\nB\nd\ne\nf\n"})
+    (file,) = diffs.view(text, split=True).files
+    rows = [row.split("</td>")[:-1] for row in file.body.partition("<tbody>")[2].split("<tr>")[1:]]
+    assert [[re.sub("<[^>]*>", "", cell) for cell in row] for row in rows] == [
+        ["1", "a", "1", "a"],
+        ["2", "deleted: b", "2", "added: B"],
+        ["3", "deleted: c", "", ""],
+        ["4", "d", "3", "d"],
+        ["", "", "4", "added: e"],
+        ["", "", "5", "added: f"],
+    ]

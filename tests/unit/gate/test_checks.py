@@ -56,6 +56,7 @@ def on_top(desk: GateDesk, *changes: dict[str, Any]) -> str:
 
 ONE, TWO = {"src/app.py": "1\n"}, {"src/app.py": "2\n"}
 AGENTS_ADDRESS = "Ada <scout@agents.clia.invalid>"
+JOURNAL = ".clia/agents/scout/scout.agency.triad.json"
 WITHOUT_RULE = {SCOUT: identity("scout", inherits=[ROOT])}
 INFRA, LIB, CORE = {"infra/main.tf": "two\n"}, {"lib/a.py": "a = 2\n"}, {"core/a.py": "a = 2\n"}
 
@@ -82,6 +83,14 @@ def merged(desk: GateDesk, side: str, tree_of: str | None = None) -> str:
 def squashed(desk: GateDesk, head: str, *, publish: bool = True, **more: Any) -> Push:
     landing = desk.squash(head, desk.base, **more)
     return Push(landing, (f"{head}:refs/heads/agents/scout",) if publish else (), force=True)
+
+
+def squashed_then(desk: GateDesk, changes: dict[str, Any]) -> Push:
+    """An approved landing, and further work that landed after it, in one push."""
+    first = squashed(desk, approved_then(desk))
+    head = desk.work_of(approved_then(desk), changes)
+    second = desk.squash(head, first.head, base=approved_then(desk))
+    return Push(second, (f"{head}:refs/heads/agents/scout",), force=True)
 
 
 def squash_of_a_published_head(desk: GateDesk) -> Push:
@@ -111,6 +120,10 @@ BAD: dict[str, tuple[Any, str, str]] = {
     # Guardrails
     "removed": (lost(WITHOUT_RULE), "guardrail-loss", RULE),
     "root-removed": (lost({ROOT: identity("root")}), "guardrail-loss", ROOT_RULE),
+    "root-as-a-link-to-a-moved-copy": (
+        lost({ROOT: None, ROOT.replace("/root/", "/copy/"): BASE[ROOT], ".clia/agents/root": Link("copy")}),
+        "guardrail-loss", "is a symlink",
+    ),
     "root-rule-removed": (lost({ROOT: identity("root", {"text": ROOT_RULE, "rules": RULES[1:]})}), "guardrail-loss", "weakened"),
     "deleted": (lost({SCOUT: None}), "guardrail-loss", "removed"),
     "weakened": (lost({SCOUT: identity("scout", "Avoid deploying without approval.")}), "guardrail-loss", "weakened"),
@@ -157,6 +170,18 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "approval-by-nobody": (lambda desk: desk.approval(on_top(desk, WITHOUT_RULE), by=""), "guardrail-loss", "who decided"),
     "approval-of-nothing-asked": (
         lambda desk: desk.approval(on_top(desk, WITHOUT_RULE), request=""), "guardrail-loss", "what was asked"
+    ),
+    "approval-before-the-last-edit": (
+        lambda desk: approved_then(desk, {"src/app.py": "1\n"}), "guardrail-loss", "before the last edit"
+    ),
+    "approval-before-the-last-edit-of-a-squash": (
+        lambda desk: squashed(desk, approved_then(desk, {"src/app.py": "1\n"})), "guardrail-loss", "before the last edit"
+    ),
+    "approval-before-the-last-edit-of-a-merge": (
+        lambda desk: landed(desk, approved_then(desk, {"src/new.py": "1\n"})), "guardrail-loss", "before the last edit"
+    ),
+    "approval-then-a-rejection": (
+        lambda desk: desk.approval(approved_then(desk), value="reject", before=desk.base), "guardrail-loss", "rejects"
     ),
     "rejected": (lambda desk: desk.approval(on_top(desk, WITHOUT_RULE), value="reject"), "guardrail-loss", "rejects"),
     "approval-of-another-change": (
@@ -356,7 +381,9 @@ GOOD: dict[str, Any] = {
     "approved-by-address": lambda desk: approved(desk, WITHOUT_RULE, by="A. L. <ADA@example.org>"),
     "approved-submodule": lambda desk: approved(desk, {"dep": Submodule("a" * 40)}),
     "decided-submodule": lambda desk: decided(desk, {"dep": Submodule("c" * 40)}),
-    "approved-then-other-work": lambda desk: approved_then(desk, {"src/app.py": "1\n"}),
+    "approved-then-a-journal": lambda desk: approved_then(desk, {JOURNAL: '{"slug": "scout", "entries": []}'}),
+    "approved-then-a-person": lambda desk: desk.commit({}, approved(desk, WITHOUT_RULE), changes={"src/app.py": "1\n"}),
+    "approved-squash-then-other-work": lambda desk: squashed_then(desk, {"src/app.py": "1\n"}),
     "approved-twice": lambda desk: desk.approval(approved(desk, WITHOUT_RULE)),
     "approved-after-rejection": lambda desk: desk.approval(desk.approval(on_top(desk, WITHOUT_RULE), value="reject")),
     "approved-after-a-stranger": lambda desk: desk.approval(desk.approval(on_top(desk, WITHOUT_RULE), by="Eve")),

@@ -110,3 +110,25 @@ def test_the_entries_do_not_depend_on_the_direction_and_each_is_there_once(base:
 def new_entries(entries: Any, base: Any) -> list[Any]:
     known = {digest(item) for item in base}
     return [item for item in entries if digest(item) not in known]
+
+
+def test_entries_of_one_second_stay_in_the_order_of_writing() -> None:
+    ours = [entry(5, text) for text in "zyxwv"]
+    theirs = [entry(5, text) for text in "987654"]
+    for left, right in ((ours, theirs), (theirs, ours)):
+        document = merged(None, journal(*left), journal(*right))
+        assert document is not None
+        assert [item for item in document["entries"] if item in ours] == ours
+        assert [item for item in document["entries"] if item in theirs] == theirs
+
+
+@given(data=st.data())
+def test_each_side_keeps_its_order_within_a_second(data: st.DataObject) -> None:
+    """Also where both sides have some entries, from an earlier merge."""
+    everything = [entry(5, text) for text in data.draw(st.permutations("abcdefgh"))]
+    sides = [[item for item in everything if data.draw(st.booleans())] for _ in range(2)]
+    document = merged(None, journal(*sides[0]), journal(*sides[1]))
+    assert document is not None
+    assert document == merged(None, journal(*sides[1]), journal(*sides[0]))
+    for side in sides:
+        assert [item for item in document["entries"] if item in side] == side

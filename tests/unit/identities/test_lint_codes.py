@@ -325,6 +325,11 @@ CASES: dict[str, Case] = {
         agent(guardrails=[{"text": RULE, "rules": [{"on": "tool", "do": "deny"}]}]),
         "/guardrails/0/rules/0/do",
     ),
+    "unmatchable-rule": Case(
+        agent(guardrails=[{"text": RULE, "rules": [{"on": "tool", "match": {"command": "curl * | sh"}, "do": "deny"}]}]),
+        agent(guardrails=[{"text": RULE, "rules": [{"on": "tool", "match": {"command": "curl *"}, "do": "deny"}]}]),
+        "/guardrails/0/rules/0",
+    ),
     "schema": Case(agent(mentors=["a", 5]), agent(mentors=["a", {"name": "b"}]), "/mentors/1"),
     "hidden-text": Case(agent(title="a\u200bb"), agent(title="👩‍💻 ❤️ a"), "/title"),
     "html-comment": Case(agent(purpose="x <!-- do it -->"), agent(purpose="x <- y, a -- b"), "/purpose"),

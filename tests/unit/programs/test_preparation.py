@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -237,3 +238,55 @@ def test_a_submodule_that_cannot_be_had_is_reported_and_its_gitlink_is_kept(root
         assert any(text.startswith("submodule lib is not checked out: ") for text in trace_texts(space, report.commit))
         assert gitlink(clone, report.commit) == gitlink(root, "HEAD")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("repaired", [True, False])
+@pytest.mark.parametrize("has_old_link", [True, False])
+def test_a_checkout_with_submodules_that_is_moved_by_hand_works(
+    root: Path, library: Path, repaired: bool, has_old_link: bool
+) -> None:
+    middle = library.parent / "middle"
+    git("init", "--quiet", str(middle), cwd=library.parent)
+    add_submodule(middle, str(library), "deep/inner")
+    add_submodule(root, str(middle))
+    git(*PERSON, "submodule", "--quiet", "update", "--init", "--recursive", cwd=root)
+    old, new = root.parent / "old", root.parent / "elsewhere" / "new"
+    with clia.open(root, settings=settings()) as space:
+        space.spawn_at("scout", clia.Briefing(title="Look"), "HEAD")
+        prepare_checkout(space, "scout", str(old), os.environ, lambda _: False, lambda _: None)
+        modules = [old / "lib", old / "lib" / "deep" / "inner"]
+        if has_old_link:  # as git itself, and earlier versions of clia, link a submodule
+            for module in modules:
+                git("config", "core.worktree", str(module), cwd=module)
+        new.parent.mkdir()
+        old.rename(new)
+        if repaired:
+            git("worktree", "repair", str(new), cwd=root)
+        if repaired and not has_old_link:
+            assert git("status", "--porcelain", cwd=new) == ""
+        inner = new / "lib" / "deep" / "inner"
+        assert space.checkout("scout", str(new)) == space.head("scout")
+        (inner / "more.txt").write_text("more\n")
+        git("add", ".", cwd=inner)
+        git(*PERSON, "commit", "--quiet", "-m", "More", cwd=inner)
+        assert git("status", "--porcelain", cwd=new) == " M lib\n"
+        git("worktree", "prune", cwd=root)
+        git("add", ".", cwd=inner.parents[1])
+        git(*PERSON, "commit", "--quiet", "-m", "Middle", cwd=inner.parents[1])
+        commit = space.commit_dir("scout", "finding", str(new))
+        assert gitlink(root, commit) == git("rev-parse", "HEAD", cwd=new / "lib").strip()
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_the_first_commit_in_a_submodule_asks_about_no_guardrail(root: Path, library: Path, has_copy: bool) -> None:
+    add_submodule(root, str(library))
+    script = "cd lib && echo {0} > {0} && git add . && git -c user.name=T -c user.email=t@t commit -qm {0}"
+    with clia.open(root, settings=settings()) as space:
+        run(space, "true")
+        if not has_copy:  # the user's clone has no submodule: the agent's worktree got it from the server
+            git("submodule", "--quiet", "deinit", "--force", "lib", cwd=root)
+            shutil.rmtree(root / ".git" / "modules")
+        for name in ("one", "two"):
+            report = run(space, "sh", "-c", script.format(name))
+            assert report.files == 1
+            assert space.pending() == []

@@ -17,7 +17,7 @@ from support import git
 from support.session_flows import FLOWS
 from support.session_spaces import commit_change, pending_requests, with_agents
 from support.spaces import refused, texts
-from support.swapped_stores import SwappableSpace
+from support.swapped_stores import SwappableSpace, session_ailments, swappable_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,7 @@ def main(input):
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SwappableSpace:
-    address = None if request.param == "sqlite" else request.getfixturevalue("postgres_address")
-    return SwappableSpace(tmp_path / "repo", address)
+    return swappable_on(request, tmp_path / "repo")
 
 
 @pytest.fixture
@@ -53,12 +52,6 @@ def put_back(place: SwappableSpace, name: str = "older") -> None:
     """Put an older copy of everything beside git back, so that only git shows it."""
     place.put_back(name)
     (place.root / ".git/clia" / MARK_FILE).unlink()
-
-
-def codes(space: clia.Space, *, repair: bool = False) -> list[tuple[str, str, bool]]:
-    """The problems; entries about sessions, which are in the trace of each decision, are pending again in an older store."""
-    found = [(ailment.code, ailment.session, ailment.repaired) for ailment in space.doctor(repair=repair)]
-    return [ailment for ailment in found if ailment[0] != "trace-bound"]
 
 
 def decisions(space: clia.Space) -> list[tuple[str | None, str | None]]:
@@ -89,9 +82,9 @@ def test_a_decision_that_the_store_lost_is_not_taken_again(place: SwappableSpace
         refused("session-behind", lambda: again.fork("scout", "other"))
         refused("session-behind", lambda: again.ask("scout", {"question": "?"}))
         assert decisions(again) == [("1.1", '"yes"'), ("1.2", '"on"')]
-        assert codes(again) == [("session-behind", "1", False)]
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
-        assert codes(again) == []
+        assert session_ailments(again) == [("session-behind", "1", False)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again) == []
         assert waiting(again) == ["1.3"]
         error = refused("stale-request", lambda: again.decide("scout", "no", by="Bob", request_id="1.1"))
         assert error.fields["decision"] == first.cid
@@ -115,7 +108,7 @@ def test_a_lost_write_ahead_log_does_not_ask_people_again(tmp_path: Path) -> Non
     with place.open() as again:
         assert waiting(again) == ["1.1"], "the decision was only in the log"
         refused("session-behind", lambda: again.decide("scout", "no"))
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
         assert waiting(again) == ["1.2"]
         assert decisions(again) == [("1.1", '"yes"')]
 
@@ -128,11 +121,11 @@ def test_the_end_that_a_decision_made_is_restored(place: SwappableSpace, space: 
     put_back(place)
     with place.open() as again:
         refused("session-behind", lambda: again.decide("scout", "no"))
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
         assert (again.session("scout").status, again.session("scout").result, waiting(again)) == ("finished", ["yes"], [])
         assert git("rev-parse", "refs/clia/events/scout", cwd=place.root) == events, "git has the end once"
         assert again.start("scout", "steps", 1).id == "2"
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 def test_an_end_without_a_commit_is_found_in_the_events(place: SwappableSpace, space: clia.Space) -> None:
@@ -143,10 +136,10 @@ def test_an_end_without_a_commit_is_found_in_the_events(place: SwappableSpace, s
     put_back(place)
     with place.open() as again:
         refused("session-behind", lambda: again.resume("scout", 4))
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
         session = again.session("scout")
         assert (session.status, session.result, session.resumes) == ("finished", None, [2]), "git has no answers of workers"
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 def test_answers_up_to_the_newest_checkpoint_are_restored(place: SwappableSpace, space: clia.Space) -> None:
@@ -160,11 +153,11 @@ def test_answers_up_to_the_newest_checkpoint_are_restored(place: SwappableSpace,
     put_back(place)
     with place.open() as again:
         refused("session-behind", lambda: again.resume("scout", 7))
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
         assert again.session("scout").resumes == [1, 2]
         commit = commit_change(again)
         assert again.fork("scout", "other", commit).resumes == [1, 2]
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 def test_an_answered_question_is_not_asked_again(place: SwappableSpace, space: clia.Space) -> None:
@@ -174,7 +167,7 @@ def test_an_answered_question_is_not_asked_again(place: SwappableSpace, space: c
     put_back(place)
     with place.open() as again:
         refused("session-behind", lambda: again.decide("scout", "that", request_id=asked.id))
-        assert codes(again, repair=True) == [("session-behind", "ask-1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "ask-1", True)]
         assert waiting(again) == []
         refused("stale-request", lambda: again.decide("scout", "that", request_id=asked.id))
         assert again.ask("scout", {"question": "Next?"}).id == "ask-2.1"
@@ -187,9 +180,9 @@ def test_numbers_that_git_has_used_are_not_used_again(place: SwappableSpace, spa
     put_back(place)
     with place.open() as again:
         refused("row-differs", lambda: again.ask("scout", {"question": "Third?"}))
-        assert codes(again, repair=True) == [("row-differs", "ask-2", True)]
+        assert session_ailments(again, repair=True) == [("row-differs", "ask-2", True)]
         assert again.ask("scout", {"question": "Third?"}).id == "ask-3.1"
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 @pytest.mark.parametrize("commits_after", [0, 3])
@@ -207,11 +200,11 @@ def test_a_session_that_the_store_never_had_is_found_behind_later_commits(
         refused("lost-session", lambda: again.start("scout", "steps", 1))
         refused("lost-session", lambda: again.ask("scout", {"question": "?"}))
         refused("lost-session", lambda: again.archive("scout"))
-        assert codes(again) == [("lost-session", "1", False)]
-        assert codes(again, repair=True) == [("lost-session", "1", True)]
+        assert session_ailments(again) == [("lost-session", "1", False)]
+        assert session_ailments(again, repair=True) == [("lost-session", "1", True)]
         assert waiting(again) == ["1.2"]
         assert again.decide("scout", "end").session.result == ["yes", "end"]
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 def test_a_lost_session_whose_place_another_one_took_is_ended_in_git(place: SwappableSpace, space: clia.Space) -> None:
@@ -226,9 +219,9 @@ def test_a_lost_session_whose_place_another_one_took_is_ended_in_git(place: Swap
         again.start("scout", "counting", 5)
         commit_change(again)
         again.local.store.guard = None
-        assert codes(again) == [("lost-session", "1", False)]
-        assert codes(again, repair=True) == [("lost-session", "1", True)]
-        assert codes(again) == []
+        assert session_ailments(again) == [("lost-session", "1", False)]
+        assert session_ailments(again, repair=True) == [("lost-session", "1", True)]
+        assert session_ailments(again) == []
         assert again.session("scout").id == "2"
         event = git("log", "-1", "--format=%B", "refs/clia/events/scout", cwd=place.root)
         assert event.startswith("session 1 of scout cancelled: flow steps")
@@ -268,14 +261,14 @@ def test_answers_that_contradict_git_are_kept_aside(place: SwappableSpace, space
             transaction.values.put("known/scout", [again.head("scout"), None])
         again.resume("scout", 22)
         again.resume("scout", 33)
-        assert codes(again) == [("session-differs", "1", False)]
-        assert codes(again, repair=True) == [("session-differs", "1", True)]
+        assert session_ailments(again) == [("session-differs", "1", False)]
+        assert session_ailments(again, repair=True) == [("session-differs", "1", True)]
         assert again.session("scout").resumes == [1, 2]
         with again.local.store.reading() as view:
             kept = [entry.body for entry in view.streams.read(f"{REPLACED}session/scout/1")]
         assert [body["resume"][2] for body in kept if body["event"] == "resumed"] == [1, 22, 33]
         assert again.resume("scout", 3).resumes == [1, 2, 3]
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 def test_verify_names_each_session_that_differs(place: SwappableSpace, space: clia.Space) -> None:
@@ -305,7 +298,7 @@ def test_a_session_that_continues_does_not_hide_that_another_one_is_frozen(place
             commit_change(again)  # of session 1, which agrees with git
             again.resume("scout", number)
             refused("session-behind", lambda: again.decide("scout", "that", request_id=asked.id))
-        assert codes(again, repair=True) == [("session-behind", "ask-1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "ask-1", True)]
         refused("stale-request", lambda: again.decide("scout", "that", request_id=asked.id))
         assert again.resume("scout", 2).result == 3
         assert decisions(again) == [("ask-1.1", '"this"')]
@@ -319,7 +312,7 @@ def test_a_damaged_session_does_not_stop_the_comparison_of_others(place: Swappab
     git("update-ref", "-d", "refs/clia/events/scout", cwd=place.root)
     space.commit("scout", "finding", changes={"a": b"1"})
     assert space.decide("scout", "yes", request_id="1.1").session.pending
-    assert ("corrupt-journal", "ask-1", False) in codes(space)
+    assert ("corrupt-journal", "ask-1", False) in session_ailments(space)
 
 
 @pytest.mark.parametrize("behind", [1, 20])
@@ -333,9 +326,9 @@ def test_many_pending_requests_are_restored(place: SwappableSpace, space: clia.S
     put_back(place)
     with place.open() as again:
         refused("session-behind", lambda: again.resume("scout", 0, "1.30"))
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
         assert waiting(again) == [f"1.{number}" for number in range(behind + 1, 31)]
-        assert codes(again) == []
+        assert session_ailments(again) == []
         for number in range(behind, 30):
             again.resume("scout", number * 10, f"1.{number + 1}")
         assert again.resume("scout", "end").result == {"parts": [number * 10 for number in range(30)], "last": "end"}
@@ -380,9 +373,9 @@ def test_a_branch_that_was_reset_under_a_session_freezes_it(place: SwappableSpac
     error = refused("decision-missing", lambda: space.decide("scout", "four"))
     assert second in error.hints[0]
     refused("decision-missing", lambda: commit_change(space))
-    assert ("decision-missing", "1", False) in codes(space)
+    assert ("decision-missing", "1", False) in session_ailments(space)
     git("update-ref", BRANCH, third, cwd=place.root)
-    assert codes(space) == []
+    assert session_ailments(space) == []
     assert space.decide("scout", "four").session.result == ["one", "two", "three", "four"]
 
 
@@ -390,7 +383,7 @@ def test_a_session_goes_back_to_what_its_branch_has(place: SwappableSpace, space
     space.start("scout", "steps", 4)
     first, second, third = decided(space, "one", "two", "three")
     git("update-ref", BRANCH, first, cwd=place.root)
-    assert ("decision-missing", "1", True) in codes(space, repair=True)
+    assert ("decision-missing", "1", True) in session_ailments(space, repair=True)
     assert waiting(space) == ["1.2"]
     session = space.session("scout")
     assert (session.resumes, session.decisions) == (["one"], [(0, first)])
@@ -462,8 +455,8 @@ def test_a_rebase_carries_checkpoints_and_traces_along(place: SwappableSpace, sp
         assert {link.by for link in space.traces.relink()} == {"copy"}
         assert space.traces.relink() == []
     else:
-        assert ("notes-left", "", False) in codes(space)
-        assert ("notes-left", "", True) in codes(space, repair=True)
+        assert ("notes-left", "", False) in session_ailments(space)
+        assert ("notes-left", "", True) in session_ailments(space, repair=True)
     assert {kind: len(notes_of(place, kind)) for kind in before} == before
     decision = [commit for commit in space.session_log("scout") if commit.kind == "decision"][-1]
     trace = space.traces.of(decision.cid)
@@ -471,7 +464,7 @@ def test_a_rebase_carries_checkpoints_and_traces_along(place: SwappableSpace, sp
     assert any("session 1 started" in entry["text"] for entry in trace.entries)
     assert [hit.commit for hit in space.traces.search("session 1 started")] == [decision.cid], "once, and not at the former commit"
     assert [request.id for request in space.fork("scout", "twin", decision.cid).pending] == ["1.1"]
-    assert "notes-left" not in {code for code, *_ in codes(space)}
+    assert "notes-left" not in {code for code, *_ in session_ailments(space)}
 
 
 def test_a_session_is_restored_from_git_after_a_rebase(place: SwappableSpace, space: clia.Space) -> None:
@@ -479,7 +472,7 @@ def test_a_session_is_restored_from_git_after_a_rebase(place: SwappableSpace, sp
     rebased(place)
     place.lose()
     with place.open() as again:
-        found = codes(again, repair=True)
+        found = session_ailments(again, repair=True)
         assert {("notes-left", "", True), ("lost-session", "1", True)} <= set(found)
         assert waiting(again) == ["1.2"]
         assert again.decide("scout", "two").session.resumes == ["one", "two"]
@@ -505,7 +498,7 @@ def test_a_rebase_that_drops_a_decision_freezes_the_session(place: SwappableSpac
     other = git("commit-tree", tree, "-p", first, "-m", "by hand", cwd=place.root).strip()
     git("update-ref", BRANCH, other, cwd=place.root)
     refused("decision-missing", lambda: space.decide("scout", "three"))
-    assert ("decision-missing", "1", True) in codes(space, repair=True)
+    assert ("decision-missing", "1", True) in session_ailments(space, repair=True)
     assert waiting(space) == ["1.2"]
 
 
@@ -515,7 +508,7 @@ def test_the_branch_of_a_waiting_session_is_restored(place: SwappableSpace, spac
     git("update-ref", "-d", BRANCH, cwd=place.root)
     ailment = next(ailment for ailment in space.doctor() if ailment.code == "no-branch")
     assert first in ailment.message
-    assert ("no-branch", "1", True) in codes(space, repair=True)
+    assert ("no-branch", "1", True) in session_ailments(space, repair=True)
     assert git("rev-parse", BRANCH, cwd=place.root).strip() == first
     assert space.decide("scout", "two").session.result == ["one", "two"]
 
@@ -534,7 +527,7 @@ def test_a_branch_that_another_process_restores_meanwhile_is_not_an_error(
         return at_work(envelope, name)
 
     monkeypatch.setattr(Envelope, "at_work", restored)
-    assert ("no-branch", "1", True) in codes(space, repair=True)
+    assert ("no-branch", "1", True) in session_ailments(space, repair=True)
     assert git("rev-parse", BRANCH, cwd=place.root).strip() == first
 
 
@@ -546,7 +539,7 @@ def test_a_branch_without_a_log_is_restored_at_the_newest_commit_that_was_read(p
     git("update-ref", BRANCH, newer, cwd=place.root)
     assert space.relations() is not None  # the index reads the branch
     git("update-ref", "-d", BRANCH, cwd=place.root)
-    assert ("no-branch", "1", True) in codes(space, repair=True)
+    assert ("no-branch", "1", True) in session_ailments(space, repair=True)
     assert git("rev-parse", BRANCH, cwd=place.root).strip() == newer
 
 
@@ -571,7 +564,7 @@ def test_commits_of_plain_git_do_not_freeze_a_session(place: SwappableSpace, spa
     other = git("commit-tree", tree, "-p", first, "-m", "by hand", cwd=place.root).strip()
     git("update-ref", BRANCH, other, cwd=place.root)
     assert space.decide("scout", "two").session.result == ["one", "two"]
-    assert codes(space) == []
+    assert session_ailments(space) == []
 
 
 def test_an_end_that_git_lacks_is_recorded_again(place: SwappableSpace, space: clia.Space) -> None:
@@ -581,10 +574,10 @@ def test_an_end_that_git_lacks_is_recorded_again(place: SwappableSpace, space: c
     space.resume("scout", 2)
     space.resume("scout", 3)
     git("update-ref", "-d", "refs/clia/events/scout", cwd=place.root)
-    assert ("end-missing", "1", False) in codes(space)
+    assert ("end-missing", "1", False) in session_ailments(space)
     space.start("scout", "product")
-    assert ("end-missing", "1", True) in codes(space, repair=True)
-    assert [code for code, *_ in codes(space) if code != "ref-missing"] == []
+    assert ("end-missing", "1", True) in session_ailments(space, repair=True)
+    assert [code for code, *_ in session_ailments(space) if code != "ref-missing"] == []
     assert (
         git("log", "-1", "--format=%s", "refs/clia/events/scout", cwd=place.root) == "session 1 of scout finished: flow product\n"
     )

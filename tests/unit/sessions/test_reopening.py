@@ -15,7 +15,7 @@ from support import git
 from support.session_flows import FLOWS
 from support.session_spaces import EngineSpy, SpiedRun, commit_change, pending_requests, use_engine, with_agents
 from support.spaces import refused
-from support.swapped_stores import SwappableSpace
+from support.swapped_stores import SwappableSpace, session_ailments, swappable_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +37,7 @@ EVENTS = "refs/clia/events/scout"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SwappableSpace:
-    address = None if request.param == "sqlite" else request.getfixturevalue("postgres_address")
-    return SwappableSpace(tmp_path / "repo", address)
+    return swappable_on(request, tmp_path / "repo")
 
 
 @pytest.fixture
@@ -60,11 +59,6 @@ def events(space: clia.Space) -> list[str]:
 
 def subjects(place: SwappableSpace) -> list[str]:
     return git("log", "--reverse", "--format=%s", EVENTS, cwd=place.root).splitlines()
-
-
-def codes(space: clia.Space, *, repair: bool = False) -> list[tuple[str, str, bool]]:
-    found = [(ailment.code, ailment.session, ailment.repaired) for ailment in space.doctor(repair=repair)]
-    return [ailment for ailment in found if ailment[0] != "trace-bound"]
 
 
 class Slow(EngineSpy):
@@ -105,7 +99,7 @@ def test_the_last_request_is_made_again(place: SwappableSpace, space: clia.Space
     ]
     entry = next(entry for entry in space.trace_pending("scout") if "retried" in entry["text"])
     assert entry["text"].startswith("session 1 retried by Ann <ann@example.org>: it answered in words")
-    assert codes(space) == []
+    assert session_ailments(space) == []
     assert space.verify().clean
 
 
@@ -170,7 +164,7 @@ def test_a_turn_that_exceeded_a_limit_is_run_again_with_its_answer(space: clia.S
     else:
         assert (session.status, session.resumes) == ("suspended", ["suspends"])
         assert space.decide("scout", "end").session.result == ["suspends", "end"]
-    assert codes(space) == []
+    assert session_ailments(space) == []
 
 
 def test_a_turn_that_exceeds_a_limit_again_stays_failed(space: clia.Space) -> None:
@@ -224,10 +218,10 @@ def test_an_older_store_does_not_hide_a_retry(place: SwappableSpace, space: clia
     with place.open() as again:
         refused("session-behind", lambda: again.sessions.retry("scout"))
         refused("session-behind", lambda: again.start("scout", "sum"))
-        assert codes(again, repair=True) == [("session-behind", "1", True)]
+        assert session_ailments(again, repair=True) == [("session-behind", "1", True)]
         assert (again.session("scout").status, again.session("scout").resumes) == ("suspended", [1])
         assert again.resume("scout", 3).result == 4
-        assert codes(again) == []
+        assert session_ailments(again) == []
 
 
 def test_a_session_that_an_earlier_version_failed_can_be_retried(space: clia.Space) -> None:

@@ -104,3 +104,14 @@ def test_an_item_that_the_agents_files_do_not_have_is_refused(planned: clia.Spac
     head = planned.commit("two", "finding", changes={AGENDA: b"{"})
     refused("invalid-json", lambda: planned.agents.finish("two"))
     assert planned.head("two") == head
+
+
+def test_two_agents_that_tick_adjacent_items_merge_and_land(planned: clia.Space) -> None:
+    for name, item in (("one", "refunds"), ("two", "count-boxes")):
+        spawned_for(planned, name, item)
+        assert planned.agents.finish(name).item == item
+    assert isinstance(planned.merge("two", "one"), clia.Merged)
+    for name in ("one", "two"):
+        assert isinstance(planned.land(name, "main"), clia.Landed)
+    for revision in ("agents/two", "main"):
+        assert [item["status"] for item in agenda_of(planned, revision)["backlog"]] == ["done", "done"]

@@ -14,7 +14,7 @@ from clia.testing import Crash, components, crash_at
 from support import git
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, refused, settings, texts
-from support.swapped_stores import SwappableSpace
+from support.swapped_stores import SwappableSpace, swappable_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +27,7 @@ STORE, FORMER = "refs/clia-local/store", "refs/clia/store"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> SwappableSpace:
-    address = None if request.param == "sqlite" else request.getfixturevalue("postgres_address")
-    return SwappableSpace(tmp_path / "repo", address)
+    return swappable_on(request, tmp_path / "repo")
 
 
 def number(space: clia.Space) -> int:

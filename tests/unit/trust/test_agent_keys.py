@@ -168,7 +168,7 @@ def test_a_decision_signed_with_an_agents_key_is_found(space: clia.Space) -> Non
 
 
 def test_a_machine_that_certifies_for_another_machine_is_found(space: clia.Space, tmp_path: Path) -> None:
-    machine = components(space).trust_keys.machine.signer()
+    machine = components(space).trust_keys.machine.certifier()
     assert machine is not None
     seed, now = b"\5" * 32, components(space).core.now()
     other = signer_of(b"\6" * 32).public

@@ -66,3 +66,14 @@ def test_what_is_published_verifies(tmp_path: Path) -> None:
         space.decide("scout", "yes")
         space.publish(["scout"])
     assert checked(tmp_path, remote, "stranger").findings == ()
+
+
+def test_a_machine_that_did_nothing_yet_has_the_logs_of_the_others(tmp_path: Path) -> None:
+    hub, one, two = tmp_path / "hub.git", tmp_path / "one", tmp_path / "two"
+    git(tmp_path, "init", "-q", "--bare", str(hub))
+    with clia.init(one, settings=SETTINGS, hub=str(hub)) as first:
+        first.spawn("scout", clia.Briefing("look"))
+        first.hub.sync()
+        with clia.init(two, settings=SETTINGS, hub=str(hub)) as second:
+            second.hub.sync()
+            assert second.trust.verify().findings == ()

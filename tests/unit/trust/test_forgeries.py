@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -13,12 +14,15 @@ import pytest
 import clia
 from clia.facade.backends import connect
 from clia.testing import Settings
-from clia.trust.ssh_signatures import signer_of
+from clia.trust.machine_log import LoggedMove, write_line
+from clia.trust.ssh_signatures import SshSigner, signer_of
 from clia.trust.verification import TrustReport, verify_trust
+from support.machine_logs import LOGS, chained, key_of, log_at, superseded_commits, write_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
+
+    from clia.trust.machine_log import LogEntry, MachineLog
 
 SETTINGS = Settings(person=("Ada", "ada@example.org"), durable=False)
 HEAD, TRACES, EVENTS, KEYS = "refs/heads/agents/scout", "refs/notes/clia/trace/scout", "refs/clia/events/scout", "refs/clia/keys"
@@ -83,6 +87,8 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> Path:
             space.spawn(name, clia.Briefing(f"the work of {name}"))
             space.trace(name, "note", f"{name} looked around")
             space.commit_with_trace(name, "finding", changes={f"{name}.txt": b"1\n"}, message=f"found by {name}")
+        for number in range(20):  # the log has a file for older entries
+            space.commit("rover", "finding", changes={"rover.txt": b"%d\n" % number})
         for question, answer in (("merge it?", "yes"), ("land it?", "no")):
             space.ask("scout", {"question": question, "choices": ["yes", "no"]})
             space.decide("scout", answer)
@@ -257,12 +263,48 @@ def start_another_chain(repository: Repository) -> None:
     repository.move(KEYS, repository.resigned(repository.at(KEYS), b"\x08" * 32, other_root))
 
 
-def drop_a_log_entry(repository: Repository) -> None:
-    repository.move(repository.machine(), repository.at(f"{repository.machine()}~1"))
+def log_of(repository: Repository) -> MachineLog:
+    return log_at(repository.path, repository.machine())
+
+
+def signer_of_machine(repository: Repository) -> SshSigner:
+    """The key of the machine; a clone does not have it, but its owner may forge there, too."""
+    return key_of(repository.path.parent / "project")
+
+
+def replace_log(repository: Repository, lines: Sequence[bytes], *, signed: bool = True) -> None:
+    machine = repository.machine().removeprefix(LOGS)
+    signer = signer_of_machine(repository) if signed else None
+    repository.move(repository.machine(), write_log(repository.path, machine, lines, signer))
+
+
+def put_an_older_log_back(repository: Repository) -> None:
+    """With the machine's own signature: the log as it was a moment ago."""
+    source = Repository(repository.path.parent / "project")
+    older = source.git("cat-file", "commit", superseded_commits(source.path)[-2])
+    tree = source.git("ls-tree", older.splitlines()[0].split()[1])
+    for line in tree.splitlines():
+        data = source.git("cat-file", "blob", line.split()[2]) + "\n"
+        assert repository.git("hash-object", "-w", "--stdin", data=data) == line.split()[2]
+    repository.git("mktree", data=tree + ("\n" if tree else ""))
+    repository.move(repository.machine(), repository.git("hash-object", "-t", "commit", "-w", "--stdin", data=older + "\n"))
+
+
+def drop_the_last_log_entry(repository: Repository) -> None:
+    replace_log(repository, log_of(repository).lines[:-1], signed=False)
 
 
 def forge_a_log_entry(repository: Repository) -> None:
     """Move a ref and log it, without the machine's key."""
+    tip, forged = repository.at(HEAD), repository.commit(repository.message(HEAD), repository.at(HEAD))
+    log = log_of(repository)
+    move = LoggedMove(HEAD, tip, forged, "clia: finding")
+    repository.move(HEAD, forged)
+    replace_log(repository, [*log.lines, write_line(log.end.digest, log.entries[-1]._replace(moves=(move,)))], signed=False)
+
+
+def forge_a_linked_log_entry(repository: Repository) -> None:
+    """The same, in the form of earlier versions."""
     tip, forged = repository.at(HEAD), repository.commit(repository.message(HEAD), repository.at(HEAD))
     body = {"keys": repository.at(KEYS), "moves": [[HEAD, tip, forged, "clia: finding"]]}
     text = f"log\n\nClia-Log: {json.dumps(body, separators=(',', ':'))}"
@@ -270,17 +312,87 @@ def forge_a_log_entry(repository: Repository) -> None:
     repository.move(repository.machine(), repository.commit(text, repository.at(repository.machine())))
 
 
-def reorder_the_log(repository: Repository) -> None:
+def change_an_old_file_of_the_log(repository: Repository) -> None:
+    """Exchange two entries in a file of the log; the signature of its commit is as it was."""
     ref = repository.machine()
-    one, two = repository.at(f"{ref}~1"), repository.at(ref)
-    below = repository.at(f"{ref}~2")
-    later = repository.commit(repository.message(two), below)
-    repository.move(ref, repository.commit(repository.message(one), later))
+    files = repository.git("ls-tree", ref).splitlines()
+    lines = repository.git("cat-file", "blob", files[0].split()[2]).split("\n")
+    lines[0], lines[1] = lines[1], lines[0]
+    blob = repository.git("hash-object", "-w", "--stdin", data="\n".join(lines) + "\n")
+    tree = repository.git("mktree", data="\n".join([f"100644 blob {blob}\t{files[0].split()[3]}", *files[1:]]) + "\n")
+    data = repository.git("cat-file", "commit", ref) + "\n"
+    data = f"tree {tree}\n" + data.partition("\n")[2]
+    repository.move(ref, repository.git("hash-object", "-t", "commit", "-w", "--stdin", data=data))
 
 
-def repeat_a_log_entry(repository: Repository) -> None:
-    ref = repository.machine()
-    repository.move(ref, repository.commit(repository.message(ref), repository.at(ref)))
+def remove_a_file_of_the_log(repository: Repository) -> None:
+    """In place of the ref's objects, as a damaged disk does."""
+    blob = repository.git("ls-tree", repository.machine()).split()[2]
+    unpack(repository)
+    (Path(repository.git("rev-parse", "--absolute-git-dir")) / "objects" / blob[:2] / blob[2:]).unlink()
+
+
+def unpack(repository: Repository) -> None:
+    directory = Path(repository.git("rev-parse", "--absolute-git-dir"))
+    for pack in list((directory / "objects/pack").glob("*.pack")):
+        moved = pack.rename(directory / pack.name)
+        pack.with_suffix(".idx").unlink()
+        repository.git("unpack-objects", "-q", data=moved.read_bytes())
+
+
+def rechained(repository: Repository, change: Callable[[list[LogEntry]], object]) -> None:
+    """Rewrite the log as who has the machine's key can: every entry names the one before."""
+    entries = log_of(repository).entries
+    change(entries)
+    replace_log(repository, chained(repository.machine().removeprefix(LOGS), entries))
+
+
+def drop_a_log_entry_with_the_key(repository: Repository) -> None:
+    rechained(repository, lambda entries: entries.pop(next(n for n, entry in enumerate(entries) if moves_head(entry) and n > 6)))
+
+
+def moves_head(entry: LogEntry) -> bool:
+    return any(move.ref == HEAD and move.old is not None for move in entry.moves)
+
+
+def repeat_a_log_entry_with_the_key(repository: Repository) -> None:
+    rechained(repository, lambda entries: entries.append(entries[-1]))
+
+
+def backdate_a_log_entry_with_the_key(repository: Repository) -> None:
+    rechained(repository, lambda entries: entries.append(entries[-1]._replace(keys=repository.at(HEAD))))
+
+
+def reorder_the_log_with_the_key(repository: Repository) -> None:
+    """The entries are as they were, and name others than the ones before them."""
+    lines = list(log_of(repository).lines)
+    lines[3], lines[4] = lines[4], lines[3]
+    replace_log(repository, lines)
+
+
+def splice_the_log_of_another_machine(repository: Repository) -> None:
+    replace_log(repository, [*log_of(repository).lines, *chained("machine-0123456789ab", log_of(repository).entries[:2])])
+
+
+def sign_the_log_with_the_key_of_another_machine(repository: Repository) -> None:
+    machine = repository.machine().removeprefix(LOGS)
+    repository.move(repository.machine(), write_log(repository.path, machine, log_of(repository).lines, signer_of(b"\x07" * 32)))
+
+
+def give_the_log_a_parent(repository: Repository) -> None:
+    machine, lines = repository.machine().removeprefix(LOGS), log_of(repository).lines
+    cid = write_log(repository.path, machine, lines, signer_of_machine(repository), [repository.at(repository.machine())])
+    repository.move(repository.machine(), cid)
+
+
+def add_the_header_of_a_log(repository: Repository) -> None:
+    """To a commit of an agent, with the machine's key."""
+    data = repository.git("cat-file", "commit", HEAD) + "\n"
+    head, _, message = data.partition("\n\n")
+    head = head[: head.index("\ngpgsig ")] + f"\nclia-log {log_of(repository).lines[0].decode()}"
+    signature = signer_of_machine(repository).sign(f"{head}\n\n{message}".encode()).strip().replace("\n", "\n ")
+    data = f"{head}\ngpgsig {signature}\n\n{message}"
+    repository.move(HEAD, repository.git("hash-object", "-t", "commit", "-w", "--stdin", data=data))
 
 
 def rewrite_the_notes_below_their_head(repository: Repository) -> None:
@@ -327,10 +439,20 @@ FORGERIES: list[tuple[Callable[[Repository], None], set[str]]] = [
     (sign_with_a_key_that_is_not_enrolled, {"unknown-key", "unlogged-move"}),
     (enrol_a_key_without_authority, {"unknown-key", "unlogged-move"}),
     (start_another_chain, {"unknown-machine", "missing-log", "unknown-key", "unlogged-ref"}),
-    (drop_a_log_entry, {"unlogged-commit"}),
-    (forge_a_log_entry, {"forged-log", "unsigned-commit", "unlogged-move"}),
-    (reorder_the_log, {"forged-log", "unlogged-move"}),
-    (repeat_a_log_entry, {"forged-log"}),
+    (put_an_older_log_back, {"unlogged-commit"}),
+    (drop_the_last_log_entry, {"forged-log"}),
+    (forge_a_log_entry, {"forged-log", "unsigned-commit", "unlogged-ref"}),
+    (forge_a_linked_log_entry, {"forged-log", "unsigned-commit", "unlogged-ref"}),
+    (change_an_old_file_of_the_log, {"forged-log"}),
+    (remove_a_file_of_the_log, {"missing-commit"}),
+    (drop_a_log_entry_with_the_key, {"log-gap"}),
+    (repeat_a_log_entry_with_the_key, {"repeated-move"}),
+    (backdate_a_log_entry_with_the_key, {"backdated-log"}),
+    (reorder_the_log_with_the_key, {"malformed-log"}),
+    (splice_the_log_of_another_machine, {"malformed-log"}),
+    (sign_the_log_with_the_key_of_another_machine, {"forged-log"}),
+    (give_the_log_a_parent, {"malformed-log"}),
+    (add_the_header_of_a_log, {"strange-commit"}),
     (rewrite_the_notes_below_their_head, {"unsigned-commit", "unlogged-move"}),
     (exchange_two_signatures, {"bad-signature", "unlogged-move"}),
     (add_a_header, {"strange-commit", "unlogged-move"}),

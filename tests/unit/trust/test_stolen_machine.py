@@ -202,14 +202,14 @@ def own_key_in_the_name_of_a_person(intruder: Intruder) -> None:
 
 
 def the_machines_key(intruder: Intruder) -> None:
-    statement, machine = intruder.statement(), intruder.keys.machine.signer()
+    statement, machine = intruder.statement(), intruder.keys.machine.certifier()
     assert machine is not None
     signature = machine.sign(statement.data(), CLIA)
     intruder.with_proof(statement, StatementProof("ssh", machine.public.fingerprint, {"signature": signature}))
 
 
 def the_machines_key_as_a_machine(intruder: Intruder) -> None:
-    statement, machine = intruder.statement(), intruder.keys.machine.signer()
+    statement, machine = intruder.statement(), intruder.keys.machine.certifier()
     assert machine is not None
     signature = machine.sign(statement.data(), CLIA)
     intruder.with_proof(statement, StatementProof("machine", machine.public.fingerprint, {"signature": signature}))

@@ -175,7 +175,7 @@ class Unprintable(Exception):
 @pytest.mark.parametrize(
     ("error", "description"),
     [
-        (Unprintable(), "Unprintable, which cannot say what is wrong"),
+        (Unprintable(), "Unprintable with an unreadable message"),
         (ValueError("a\0b"), "ValueError: a\ufffdb"),
         (ValueError("\ud800x"), "ValueError: \\ud800x"),
         (InvalidInput(5), "5"),  # type: ignore[arg-type]  # a caller's mistake

@@ -13,12 +13,11 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from clia.capture.changes.file_rules import FileRules, reasons
+from clia.capture.changes.file_rules import FileRules, reasons, shown_path
 from clia.capture.changes.found_files import LINES_MAX, FoundFiles, found_lines, moved_lines, state_of, with_lines, with_missing
 from clia.capture.service import paths_inside
 from clia.git.records import EXECUTABLE, FILE, TreeEntry
 from clia.space.attribution.line_matching import lines_of
-from clia.values.paths import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,8 +47,8 @@ class DirectoryLook(NamedTuple):
     taken: Mapping[str, str]  # files that were not taken before: digests of the lines that they had
 
     def unrecorded(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The files that are left out, and those left out ``before`` that did not change: the reasons, by printable path."""
-        same = {printable(path) for path in self.unchanged}
+        """The files that are left out, and those left out ``before`` that did not change: the reasons, by the path to show."""
+        same = {shown_path(path) for path in self.unchanged}
         return {path: reason for path, reason in before.items() if path in same} | reasons(self.left_out)
 
 

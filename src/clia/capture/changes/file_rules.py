@@ -10,6 +10,7 @@ import re
 from clia.capture.events import NOTE, ToolEvent, digest
 from clia.git.staging import StagingRules
 from clia.redaction.scanning import file_secrets
+from clia.redaction.secrets import redact
 from clia.values.paths import printable
 
 TYPE_CHECKING = False
@@ -49,18 +50,27 @@ class FileRules(StagingRules):
                     break
         return secrets
 
+    def secret_in_path(self, path: str) -> str | None:
+        secrets = file_secrets([path.encode("utf-8", "replace")], "") if not self._allows(path) else ()
+        return next((secret.kind for secret in secrets), None)
+
     def _allows(self, path: str) -> bool:
         return any(pattern.fullmatch(path) for pattern in self._allowed)
 
 
+def shown_path(path: str) -> str:
+    """A path to show and to record, without secrets that it may contain."""
+    return redact(printable(path)).text
+
+
 def reasons(left_out: Sequence[LeftOut]) -> dict[str, str]:
-    """Why files were left out, by printable path; at most 20 of them."""
-    return {printable(file.path): file.reason for file in left_out[:_NAMED_MAX]}
+    """Why files were left out, by the path to show; at most 20 of them."""
+    return {shown_path(file.path): file.reason for file in left_out[:_NAMED_MAX]}
 
 
 def not_recorded(left_out: Sequence[LeftOut]) -> ToolEvent:
     """The note about files that were left out."""
-    named = [file._replace(path=printable(file.path)) for file in left_out[:_NAMED_MAX]]
+    named = [file._replace(path=shown_path(file.path)) for file in left_out[:_NAMED_MAX]]
     lines = [f"{file.path}: {file.reason}" for file in named]
     if len(left_out) > len(named):
         lines.append(f"and {len(left_out) - len(named)} more")

@@ -71,6 +71,12 @@ class ToolCommits(AdoptedCommits):
         recorded = self._recorded(self._made)
         return any(cid not in recorded and not self._is_kept(kept_tip, cid) for cid in (*self._made, *self._stashed))
 
+    def unrecorded(self) -> list[str]:
+        """The tool's commits that would be adopted now."""
+        head = self._core.require_head(self._agent)
+        self._stands_for = self._recorded(self._made)
+        return [commit.cid for commit in self._own(head, self._superseded())]
+
     def adopt(self, head: str, identity: Sequence[Trailer]) -> tuple[list[str], list[Trailer]]:
         self._head, self._stands_for = head, self._recorded(self._made)
         superseded = self._superseded()

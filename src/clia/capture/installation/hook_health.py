@@ -6,16 +6,13 @@ caller passes what was captured, because the space knows it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-from collections import Counter
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
+from clia.capture.installation.findings import ERROR, INFO, WARNING, HookFinding
 from clia.capture.installation.hook_tools import (
     SCOPES,
     SERVER,
@@ -30,6 +27,8 @@ from clia.capture.installation.hook_tools import (
     switched_off,
 )
 from clia.capture.installation.installed_tools import distrust, mcp_problem, spelled
+from clia.capture.installation.spool_health import SpoolHealth, spool_health
+from clia.capture.installation.stopped_hooks import broken_settings, stopped_hooks
 from clia.capture.transcripts import first_lines, list_folder
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
@@ -47,26 +46,12 @@ if TYPE_CHECKING:
     from clia.capture.installation.hook_tools import CliaProgram, HookTool, Version
     from clia.capture.service import CapturedSession
 
-ERROR, WARNING, INFO = "error", "warning", "info"
 PLUGIN = "plug-in"
-PATIENCE = timedelta(minutes=10)
-"""How long events may wait: every end of a turn starts an ingest."""
 _SETTLING, _LONG_STEP = timedelta(minutes=1), timedelta(hours=1)
 _HEAD = 1 << 16
 _RECENT = timedelta(days=7)
 _DAYS, _ROLLOUTS = 7, 50  # folders and files of Codex to look at
-_FREE_MIN = 1 << 20
 _LOOKED_AT = 1000  # newest events to read for their tool
-
-
-class HookFinding(NamedTuple):
-    """A problem of hooks."""
-
-    code: str  # kind of problem
-    severity: str  # `error`, `warning` or `info`
-    tool: str | None  # null: not about one tool
-    message: str  # one sentence for a person
-    hint: str  # what to do
 
 
 class HookPlace(NamedTuple):
@@ -88,15 +73,6 @@ class ToolHealth(NamedTuple):
     places: tuple[HookPlace, ...]  # where its hooks are installed
     last: str | None  # when the last event arrived
     sessions: int  # captured sessions
-
-
-class SpoolHealth(NamedTuple):
-    """The contents of a repository's spools."""
-
-    waiting: int = 0  # events that wait for `clia ingest`
-    oldest: str | None = None  # when the oldest of them arrived
-    rejected: int = 0  # events that could not be parsed
-    elsewhere: int = 0  # waiting in the account's own folder
 
 
 class HooksHealth(NamedTuple):
@@ -141,8 +117,8 @@ def examine(
     arrived = _arrived(inspection, captured)
     tools = []
     for tool in TOOLS.values():
-        places = _places(tool, inspection, findings)
         sessions = sum(session.tool == tool.name and not session.sub for session in captured)
+        places = _places(tool, inspection, findings, is_used=sessions > 0 or tool.name in arrived)
         if places or sessions or tool.name in arrived:
             last = arrived.get(tool.name)
             tools.append(ToolHealth(tool.name, tuple(places), None if last is None else timestamp(last), sessions))
@@ -154,7 +130,7 @@ def examine(
     findings += _session_findings(inspection, captured)
     state = None
     if common is not None:
-        state, spool_findings = _spool(inspection, installed=any(health.places for health in tools))
+        state, spool_findings = spool_health(common, environment, inspection.now, installed=any(health.places for health in tools))
         findings += spool_findings
     return HooksHealth(tuple(tools), state, tuple(findings))
 
@@ -170,7 +146,7 @@ def captured_in(path: str, settings: Settings) -> tuple[CapturedSession, ...]:
         return ()
 
 
-def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFinding]) -> list[HookPlace]:
+def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFinding], *, is_used: bool) -> list[HookPlace]:
     places: list[HookPlace] = []
     paths = set()
     for scope in SCOPES:
@@ -184,10 +160,14 @@ def _places(tool: HookTool, inspection: HookInspection, findings: list[HookFindi
         try:
             settings = settings_in(path) or {}
         except CliaError as err:
-            if _speaks_of_us(path):  # otherwise the tool is not used here
+            broken = broken_settings(tool, data, err) if (data := _content(path)) is not None else None
+            if broken is not None and (is_used or b"clia" in (data or b"")):
+                findings.append(broken)
+            elif _speaks_of_us(path):  # otherwise the tool is not used here
                 hint = f"{tool.title} may still read it; clia installs and checks hooks in plain JSON only"
                 findings.append(HookFinding("unreadable-settings", WARNING, tool.name, err.message, hint))
             continue
+        findings += stopped_hooks(tool, scope, path, settings)
         hooks = [placed for placed in placed_in(settings) if placed.hook.tool == tool.name]
         if hooks:
             full = {placed.event for placed in hooks if placed.matches_all}
@@ -215,11 +195,17 @@ def _programs_in(content: bytes) -> tuple[str, ...]:
     return tuple(re.findall(r'"([^"\n]+)", \["hook"', content.decode("utf-8", "replace")))
 
 
-def _speaks_of_us(path: str) -> bool:
+def _content(path: str) -> bytes | None:
+    """The content of a file; None if it cannot be read."""
     try:
-        return b"clia" in (LocalFiles().read(path, documents.MAX_BYTES) or b"")
+        return LocalFiles().read(path, documents.MAX_BYTES) or b""
     except CliaError:
-        return True  # cannot be determined
+        return None
+
+
+def _speaks_of_us(path: str) -> bool:
+    content = _content(path)
+    return content is None or b"clia" in content  # unreadable: cannot be determined
 
 
 def _has_plugin(settings: Mapping[str, Any]) -> bool:
@@ -423,76 +409,3 @@ def _written(path: str) -> datetime | None:
         return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
     except OSError:
         return None
-
-
-def _spool(inspection: HookInspection, *, installed: bool) -> tuple[SpoolHealth, list[HookFinding]]:
-    findings: list[HookFinding] = []
-    own, *others = spool.spools(inspection.common or "", inspection.environment)
-    waiting = {directory: list_folder(os.path.join(directory, spool.NEW)) for directory in (own, *others)}
-    every = sorted(name for names in waiting.values() for name in names)
-    elsewhere = len(every) - len(waiting[own])
-    oldest = spool.time_of(every[0]) if every else None
-    late = oldest is not None and oldest < timestamp(inspection.now - PATIENCE, "milliseconds")
-    if late:
-        message = f"{_events(len(every))} in the spool, the oldest since {oldest}: no ingest is running"
-        findings.append(HookFinding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))
-    rejected: list[spool.RejectedEvent] = []
-    for directory in waiting:
-        with suppress(CliaError):
-            rejected += spool.rejected(directory)
-    if rejected:
-        counts = Counter(event.code for event in rejected)
-        reasons = ", ".join(f"{code}: {number}" for code, number in sorted(counts.items()))
-        message = f"ingest rejected {_events(len(rejected))} ({reasons}); the newest: {rejected[-1].message}"
-        hint = f"they are kept in {os.path.join(own, spool.REJECTED)}, each with its reason beside it"
-        findings.append(HookFinding("events-rejected", WARNING, None, message, hint))
-    if elsewhere:
-        message = f"{_events(elsewhere)} had to be stored outside of the repository, in {others[0]}"
-        findings.append(HookFinding("events-elsewhere", WARNING, None, message, f"make {own} writable; clia ingest reads both"))
-    if every and spool.time_of(every[-1]) > timestamp(inspection.now + PATIENCE, "milliseconds"):
-        message = f"an event in the spool is from {spool.time_of(every[-1])}, which is in the future"
-        findings.append(
-            HookFinding("clock-skew", WARNING, None, message, "set the clock; events are recorded in the order of their times")
-        )
-    findings += _ingest_error([own, *others], late=late)
-    if installed and _free_bytes(own) < _FREE_MIN:
-        message = f"the disk of {own} is full: events of hooks are lost"
-        findings.append(HookFinding("disk-full", ERROR, None, message, "free some space; nothing else is needed"))
-    if installed and not _writable(own):
-        message = f"hooks cannot write to {own}"
-        hint = "make it writable for the account that starts the tools; until then events go to that account's own folder"
-        findings.append(HookFinding("spool-not-writable", ERROR, None, message, hint))
-    return SpoolHealth(len(every), oldest, len(rejected), elsewhere), findings
-
-
-def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[HookFinding]:
-    for directory in directories:
-        try:
-            error = json.loads(spool.content(os.path.join(directory, spool.LAST_ERROR), _HEAD))
-            at, code, message = (str(error[key]) for key in ("at", "code", "message"))
-        except (OSError, CliaError, ValueError, KeyError, TypeError):
-            continue
-        message = f"clia ingest failed at {at}: {code}: {message}"
-        yield HookFinding("ingest-failed", ERROR if late else WARNING, None, message, "clia ingest tries again")
-
-
-def _writable(directory: str) -> bool:
-    """Whether hooks can write there; the first event creates a missing spool."""
-    inside = os.path.join(directory, spool.NEW)
-    while not os.path.lexists(inside):
-        inside = os.path.dirname(inside)
-    return os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
-
-
-def _free_bytes(directory: str) -> int:
-    """The free space for hooks; the spool may not exist yet."""
-    while not os.path.lexists(directory):
-        directory = os.path.dirname(directory)
-    try:
-        return shutil.disk_usage(directory).free
-    except OSError:
-        return _FREE_MIN
-
-
-def _events(number: int) -> str:
-    return "1 event" if number == 1 else f"{number} events"

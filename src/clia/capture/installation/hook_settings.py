@@ -225,7 +225,7 @@ class _SettingsEdit:
         """Whether a hook already does what we would add. Changes that people made to it are kept."""
         hook = placed.hook
         ours = hook.program == word and hook.guarded and bool(hook.seconds) == (placed.event in self.tool.asking)
-        return placed.matches_all and hook.tool == self.tool.name and (hook.changed or ours)
+        return placed.matches_all and hook.tool == self.tool.name and (hook.changed or (ours and not placed.flaw))
 
     def install_server(self, server: dict[str, Any]) -> None:
         settings = self._read()

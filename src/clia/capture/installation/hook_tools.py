@@ -315,19 +315,46 @@ class PlacedHook(NamedTuple):
     item: int
     hook: InstalledHook
     matches_all: bool
+    flaw: str = ""  # `async` or `timeout`, if the tool does not wait until it has run
 
 
 def placed_in(settings: Mapping[str, Any]) -> Iterator[PlacedHook]:
     """Every hook in a tool's settings that runs clia. Malformed entries are skipped."""
+    for event, number, group, item, handler in _handlers(settings):
+        hook = hook_in(handler)
+        if hook is not None:
+            matches_all = group.get("matcher") in (None, "", "*") and "if" not in handler
+            yield PlacedHook(event, number, item, hook, matches_all, _flaw(handler, TOOLS[hook.tool]))
+
+
+def commented_events(settings: Mapping[str, Any], tool: HookTool) -> list[str]:
+    """The events with a hook that has the words of clia's, but does not run it."""
+    words = re.compile(rf"\bclia(\.exe)?['\"]?\s+hook\s+{re.escape(tool.name)}\b")
+    commands = [(event, handler, handler.get("command")) for event, _, _, _, handler in _handlers(settings)]
+    stopped = [
+        event for event, handler, text in commands if isinstance(text, str) and words.search(text) and hook_in(handler) is None
+    ]
+    return list(dict.fromkeys(stopped))
+
+
+def _handlers(settings: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, Any], int, dict[str, Any]]]:
+    """Every hook in a tool's settings: event, number of its group, the group, number in it, and the hook."""
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
         for number, group in enumerate(groups if isinstance(groups, list) else ()):
             handlers = group.get("hooks") if isinstance(group, dict) else None
             for item, handler in enumerate(handlers if isinstance(handlers, list) else ()):
-                hook = hook_in(handler)
-                if hook is not None:
-                    matches_all = group.get("matcher") in (None, "", "*") and "if" not in handler
-                    yield PlacedHook(event, number, item, hook, matches_all)
+                if isinstance(handler, dict):
+                    yield event, number, group, item, handler
+
+
+def _flaw(handler: Mapping[str, Any], tool: HookTool) -> str:
+    """Why the tool does not wait until a hook has run; empty if it does."""
+    second = 1000 if min(tool.events.values(), default=0) > _ANSWER_SECONDS else 1  # in the tool's unit
+    timeout = handler.get("timeout")
+    if handler.get("async") is True:
+        return "async"
+    return "timeout" if isinstance(timeout, (int, float)) and timeout < second else ""
 
 
 def runs_server(server: object) -> bool:

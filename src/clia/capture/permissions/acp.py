@@ -17,11 +17,11 @@ import threading
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from clia.capture.permissions.budgets import USED_UP
+from clia.capture.permissions.budgets import budget_refusal
 from clia.capture.permissions.prompts import CallAnswer, PermissionPrompt, PromptedCall
 from clia.capture.permissions.questions import forwards
 from clia.capture.permissions.ruled_calls import PRE, action_of
-from clia.errors import CliaError, Conflict, NotAllowed
+from clia.errors import CliaError
 from clia.rules.evaluation import evaluate, reason
 from clia.rules.model import ALLOW, ASK, DENY
 
@@ -180,12 +180,9 @@ class Relay:
     def _answer(self, message: Mapping[str, Any]) -> CallAnswer:
         space, agent = self._space, self._agent
         fields, is_written_out = self._fields(message)
-        try:
-            space.budgets.check(agent)
-        except (Conflict, NotAllowed) as err:
-            if err.code != USED_UP:
-                raise
-            return CallAnswer(DENY, ". ".join([err.message, *err.hints]))
+        refusal = budget_refusal(space, agent)
+        if refusal is not None:
+            return CallAnswer(DENY, refusal)
         rules = [space.identities.shown(rule) for rule in space.identities.rules_in_force(agent)]
         verdict = evaluate(rules, action_of(fields, fields["cwd"]))
         method = message.get("method")

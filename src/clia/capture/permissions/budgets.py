@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clia.capture.service import CapturedSession
     from clia.facade.components import Components
     from clia.facade.config import Budget
+    from clia.facade.space import Space
 
 LIMITS = ("tokens", "cost", "seconds", "calls", "commits")
 USED_UP = "budget-used-up"
@@ -62,6 +63,17 @@ class BudgetState(NamedTuple):
 class _Window(NamedTuple):
     start: str  # RFC 3339
     session: str  # the captured session that it is for; empty: all
+
+
+def budget_refusal(space: Space, agent: str) -> str | None:
+    """Why no further call of an agent is allowed: a budget that is used up. None if there is none."""
+    try:
+        space.budgets.check(agent)
+    except (Conflict, NotAllowed) as err:
+        if err.code != USED_UP:
+            raise
+        return ". ".join([err.message, *err.hints])
+    return None
 
 
 class BudgetService:

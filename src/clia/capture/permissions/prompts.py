@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from clia.capture.permissions.call_texts import question_payload, scope_of
 from clia.capture.permissions.ruled_calls import PERMISSION
-from clia.errors import Conflict, NotFound
+from clia.errors import CliaError, Conflict, NotFound
+from clia.git.lock_files import is_locked
 from clia.rules.evaluation import reason
 from clia.rules.model import ALLOW, ASK, DENY
 from clia.sessions.model import INTERNAL
@@ -27,6 +28,7 @@ from clia.store import private_files
 from clia.values import refs as names
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
+from clia.verbs import require_person
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +126,8 @@ def _rules_in(verdict: RuleVerdict) -> list[str]:
 
 
 def revoke(space: Space, grant: CallGrant, why: str, by: str | None) -> str:
-    """Revoke a grant: a decision commit of its own, which names the grant's. Returns its id."""
+    """Revoke a grant: a decision commit of its own, which names the grant's. Returns its id. A refused one asks nothing."""
+    require_person(space.local.agent, f"ask a person: clia ask {grant.agent} QUESTION")
     what = grant.command or ", ".join(grant.files) or grant.tool
     payload = {
         "question": f"Revoke the permission of {grant.agent}: {what}?",
@@ -132,7 +135,12 @@ def revoke(space: Space, grant: CallGrant, why: str, by: str | None) -> str:
         PROMPT: {"revokes": grant.decision},
     }
     request = space.sessions.ask_for_clia(grant.agent, payload)
-    return space.sessions.decide(grant.agent, REVOKED, why, by=by, request_id=request.id).cid
+    try:
+        return space.sessions.decide(grant.agent, REVOKED, why, by=by, request_id=request.id).cid
+    except BaseException:
+        with suppress(CliaError):
+            space.sessions.cancel(grant.agent, "the grant was not revoked", session_id=request.session)
+        raise
 
 
 def grant_named(space: Space, text: str) -> CallGrant:
@@ -301,7 +309,7 @@ def waiting(space: Space, agent: str, request: str) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         yield
         with suppress(OSError):
-            os.unlink(os.path.join(space.home, "prompts", f"{agent}.{request}"))
+            os.unlink(_prompt_file(space, agent, request))
 
 
 def is_waited_for(space: Space, request: Request) -> bool | None:
@@ -310,17 +318,11 @@ def is_waited_for(space: Space, request: Request) -> bool | None:
 
 
 def _is_held(space: Space, agent: str, request: str) -> bool:
-    try:
-        file = os.open(os.path.join(space.home, "prompts", f"{agent}.{request}"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
+    return is_locked(_prompt_file(space, agent, request)) is True
+
+
+def _prompt_file(space: Space, agent: str, request: str) -> str:
+    return os.path.join(space.home, "prompts", f"{agent}.{request}")
 
 
 def is_prompt(request: Request) -> bool:

@@ -10,11 +10,11 @@ import os
 import time
 
 from clia.capture.permissions import answers
-from clia.capture.permissions.budgets import USED_UP
+from clia.capture.permissions.budgets import budget_refusal
 from clia.capture.permissions.prompts import CallAnswer, PermissionPrompt, PromptedCall
 from clia.capture.permissions.rule_cache import compile_rules
 from clia.capture.permissions.ruled_calls import EVENTS, PERMISSION, action_of
-from clia.errors import Conflict, InvalidInput, NotAllowed
+from clia.errors import InvalidInput
 from clia.rules.evaluation import RuleVerdict, evaluate, reason
 from clia.rules.model import ALLOW, ASK, DENY
 from clia.values.refs import is_name
@@ -54,13 +54,9 @@ def answer(space: Space, tool: str, data: bytes, seconds: float, environment: Ma
     options = space.local.config.prompts
     agent = agent_of(space, tool, fields, environment)
     where = os.fsencode(os.path.abspath(os.curdir))
-    if agent is not None and event != PERMISSION:
-        try:
-            space.budgets.check(agent)
-        except (Conflict, NotAllowed) as err:
-            if err.code != USED_UP:
-                raise
-            return CallAnswer(DENY, ". ".join([err.message, *err.hints]))
+    refusal = budget_refusal(space, agent) if agent is not None and event != PERMISSION else None
+    if refusal is not None:
+        return CallAnswer(DENY, refusal)
     forwarded = forwards(options, environment)
     rules = compile_rules(space, agent, answers.cache_key(tool, where, data), forwards=forwarded).rules
     verdict = evaluate(rules, action_of(fields, os.fsdecode(where)))

@@ -6,6 +6,7 @@ from clia.forge.pages import (
     agents,
     authorship,
     behaviours,
+    changes,
     commits,
     graph,
     inbox,
@@ -24,5 +25,5 @@ if TYPE_CHECKING:
 
 def page_routes() -> list[Route]:
     """The routes of all pages."""
-    modules = (overview, inbox, agents, traces, sessions, graph, commits, authorship, lineage, rules, behaviours, peers)
+    modules = (overview, inbox, changes, agents, traces, sessions, graph, commits, authorship, lineage, rules, behaviours, peers)
     return [route for module in modules for route in module.routes()]

@@ -210,6 +210,17 @@ def _conflicts(visit: Visit) -> Response:
     )
 
 
+def sides_of(
+    space: Space, base: str | None, heads: Sequence[tuple[str, str]], paths: Sequence[str]
+) -> list[tuple[str, list[Side]]]:
+    """Each path with its changes since the merge base, on each of the named heads."""
+    by_head = [(name, _diffs(space, base, head, paths)) for name, head in heads]
+    return [
+        (visible(path), [(name, "changed" if (diff := of.get(visible(path))) else "unchanged", diff, None) for name, of in by_head])
+        for path in paths
+    ]
+
+
 def _clashes(space: Space, conflicts: Conflicts) -> list[tuple[str, list[Side]]]:
     """The conflicting paths with both sides."""
     paths = conflicts.paths[:PATHS_MAX]

@@ -36,6 +36,7 @@ def routes() -> list[Route]:
         page("/branches", "branches", _branches),
         page("/files", "files", _files),
         page("/authorship", "authorship", _authorship),
+        page("/why", "why", _why),
     ]
 
 
@@ -60,6 +61,16 @@ def _files(visit: Visit) -> Response:
     shown = _folder(visit, path, entry.cid) if entry.mode == FOLDER else _file(visit, head, rev, path, entry)
     crumbs = [(_name(part), quoted("/".join(parts[:count]))) for count, part in enumerate(parts, 1)]
     return render(visit, "branch_files.html", rev=rev, head=head, crumbs=crumbs, **shown)
+
+
+def _why(visit: Visit) -> Response:
+    """Why a line of a file is there."""
+    rev, path = visit.query("rev") or "HEAD", unquoted(visit.query("path"))
+    line = visit.number("line", 1)
+    explained = visit.space.why(path, line, rev, end=visit.number("end", line))
+    crumbs = [(_name(part), quoted("/".join(path.split("/")[:count]))) for count, part in enumerate(path.split("/"), 1)]
+    reasons = [(reason, [cut(text) for text in reason.lines]) for reason in explained.reasons]
+    return render(visit, "why.html", rev=rev, explained=explained, reasons=reasons, crumbs=crumbs)
 
 
 def _name(part: str) -> str:

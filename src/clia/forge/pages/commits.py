@@ -95,17 +95,18 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         refused=refused,
         authorship=space.history.authorship(commit.cid, limit=1),
         in_words=in_words,
-        **_changes(space, commit.cid),
+        **changed_files(space, commit.cid),
     )
 
 
-def _changes(space: Space, cid: str) -> dict[str, Any]:
-    """The changed files, with the diffs of the first ones."""
-    changes = space.history.changed(cid)
+def changed_files(space: Space, text: str, other: str | None = None, *, split: bool = False) -> dict[str, Any]:
+    """The files that a diff touches, with the diffs of the first ones, for ``records_macros.changed_files``."""
+    changes = space.history.changed(text, other)
     lines = list(accumulate((change.added or 0) + (change.removed or 0) for change in changes[:FILES_MAX]))
     chosen = changes[: max(1, bisect_right(lines, LINES_MAX))]
     paths = [path for change in chosen for path in (change.path, change.old_path) if path]
-    patch = diffs.view(space.diff(cid, paths=paths if len(chosen) < len(changes) else []) if chosen else "")
+    diff = space.diff(text, other, paths=paths if len(chosen) < len(changes) else []) if chosen else ""
+    patch = diffs.view(diff, split=split)
     anchors = {file.path: f"file-{number}" for number, file in enumerate(patch.files, 1)}
     listed = [
         change._replace(path=visible(change.path), old_path=change.old_path and visible(change.old_path))

@@ -20,7 +20,7 @@ from clia.errors import BackendError, CliaError, InvalidInput, NoSuchAgent, NotF
 from clia.forge.auth import CSRF_FIELD, check_csrf, require
 from clia.forge.problems import Unauthenticated, status_of
 from clia.forge.proofs import ASSERTION_FIELD, PREVIEW_FIELD, Signing, act_options, shown_proof, signed_act
-from clia.forge.rendering import jsons, texts
+from clia.forge.rendering import json_view, texts
 from clia.forge.rendering.texts import escaped
 from clia.sessions.model import is_for_people
 from clia.values import refs as names
@@ -249,7 +249,7 @@ _environment = Environment(
 )
 _environment.filters.update(short=short, ago=texts.ago, stamp=texts.stamp)
 _environment.globals.update(
-    link=link, shown=shown, escaped=escaped, as_json=jsons.to_html, is_name=is_name, is_id=is_id, is_for_people=is_for_people
+    link=link, shown=shown, escaped=escaped, as_json=json_view.to_html, is_name=is_name, is_id=is_id, is_for_people=is_for_people
 )
 
 

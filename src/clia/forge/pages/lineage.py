@@ -11,7 +11,7 @@ from urllib.parse import quote
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NotFound
 from clia.forge.pages.common import page, render
 from clia.forge.problems import status_of
-from clia.forge.rendering import jsons
+from clia.forge.rendering import json_view
 from clia.forge.rendering.lineage_tree import TreeView, branch, to_html
 from clia.identities.checks import line_of
 from clia.identities.diagnostics import CODES, ERROR, Diagnostic
@@ -127,7 +127,7 @@ def _explained(merged: MergedDocument, paths: RelativePaths, at: str) -> dict[st
         "others": [locate(origin) for origin in others[:PLACES]],
         "shadowed": [locate(origin) for origin in explanation.shadowed[:PLACES]],
         "more": max(0, len(others) - PLACES) + max(0, len(explanation.shadowed) - PLACES),
-        "as_text": lambda value: value if isinstance(value, str) else jsons.plain(value),
+        "as_text": lambda value: value if isinstance(value, str) else json_view.plain(value),
     }
 
 

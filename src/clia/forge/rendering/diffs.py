@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from difflib import SequenceMatcher
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import NamedTuple
 
 from markupsafe import Markup
 
+from clia.forge.rendering.highlighting import HighlightBudget
 from clia.forge.rendering.texts import Spot, TextRun, escaped, html, marked, one_line
 
 TYPE_CHECKING = False
@@ -40,6 +41,14 @@ _HEAD = Markup(
     '<thead class="visually-hidden"><tr><th scope="col">old line</th><th scope="col">new line</th>'
     '<th scope="col">change</th><th scope="col">text</th></tr></thead>'
 )
+_CELL = Markup('<td class="num {}">{}</td><td class="{}"><span class="visually-hidden">{}</span>{}</td>')
+_NO_CELL = Markup('<td class="num none"></td><td class="none"></td>')
+_SPLIT_HUNK_ROW = Markup('<tbody><tr class="hunk"><td colspan="4">{} {}</td></tr>')
+_SPLIT_HEAD = Markup(
+    '<thead class="visually-hidden"><tr><th scope="col">old line</th><th scope="col">old text</th>'
+    '<th scope="col">new line</th><th scope="col">new text</th></tr></thead>'
+)
+_WORDS_OF = {"+": "added: ", "-": "deleted: ", " ": "", "\\": ""}
 
 
 class DiffLine(NamedTuple):
@@ -91,15 +100,16 @@ class PatchView(NamedTuple):
     deleted: int
 
 
-def view(patch: str) -> PatchView:
+def view(patch: str, *, split: bool = False) -> PatchView:
+    """``split``: the old and the new lines side by side."""
     files = parse(patch)
-    left, comparing = LINES_MAX, _Comparing()
+    left, tables = LINES_MAX, _Tables(split=split)
     views = []
     for parsed in files[:FILES_MAX]:
         file = _cut(parsed, left)
         lines = sum(len(hunk.lines) for hunk in file.hunks)
         left -= lines
-        body = _table(file, comparing) if lines or file.rest else Markup("")
+        body = tables.of(file) if lines or file.rest else Markup("")
         old_path = None if file.old_path is None else one_line(file.old_path)
         shown = (one_line(file.path), old_path, file.status, file.modes, file.binary, file.added, file.deleted)
         views.append(FileView(*shown, lines + file.rest > FOLD_LINES, file.rest, body))
@@ -208,26 +218,81 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(int(code, 8) & 0xFF) if len(code) == 3 else _ESCAPES.get(code, code)
 
 
-def _table(file: FilePatch, comparing: _Comparing) -> Markup:
-    parts = [Markup('<table class="diff">'), _HEAD]
-    for hunk in file.hunks:
-        parts.append(_HUNK_ROW.format(hunk.head, escaped(hunk.section)))
-        spots = comparing.spots(hunk.lines)
-        for index, (sign, old, new, text) in enumerate(hunk.lines):
-            code = _code(text, spots.get(index, ()))
-            parts.append(_ROW.format(_CLASSES[sign], "" if old is None else old, "" if new is None else new, sign, code))
-        parts.append(Markup("</tbody>"))
-    if file.rest:
-        note = f"{file.rest:,} more {'line' if file.rest == 1 else 'lines'}, not shown"
-        parts.append(Markup('<tbody><tr class="rest"><td colspan="4">{}</td></tr></tbody>').format(note))
-    return Markup("").join([*parts, Markup("</table>")])
+class _Tables:
+    """Renders files as tables, within the budgets of a page."""
+
+    def __init__(self, *, split: bool) -> None:
+        self._split = split
+        self._comparing = _Comparing()
+        self._highlighting = HighlightBudget()
+
+    def of(self, file: FilePatch) -> Markup:
+        parts = [Markup('<table class="diff{}">').format(" split" if self._split else ""), _SPLIT_HEAD if self._split else _HEAD]
+        for hunk in file.hunks:
+            parts.append((_SPLIT_HUNK_ROW if self._split else _HUNK_ROW).format(hunk.head, escaped(hunk.section)))
+            parts += self._rows(hunk.lines, self._codes(file.path, hunk.lines))
+            parts.append(Markup("</tbody>"))
+        if file.rest:
+            note = f"{file.rest:,} more {'line' if file.rest == 1 else 'lines'}, not shown"
+            parts.append(Markup('<tbody><tr class="rest"><td colspan="4">{}</td></tr></tbody>').format(note))
+        return Markup("").join([*parts, Markup("</table>")])
+
+    def _codes(self, path: str, lines: Sequence[DiffLine]) -> list[Markup]:
+        """The text of each line, with syntax colours and changed words."""
+        spots = self._comparing.spots(lines)
+        runs: dict[int, list[TextRun]] = {}
+        for side in ("- ", "+ "):
+            indexes = [index for index, line in enumerate(lines) if line.sign in side]
+            coloured = self._highlighting.lines(path, [lines[index].text for index in indexes])
+            runs |= dict(zip(indexes, coloured, strict=True)) if coloured is not None else {}
+        return [_code(line.text, runs.get(index), spots.get(index, ())) for index, line in enumerate(lines)]
+
+    def _rows(self, lines: Sequence[DiffLine], codes: Sequence[Markup]) -> Iterator[Markup]:
+        if not self._split:
+            for line, code in zip(lines, codes, strict=True):
+                yield _ROW.format(_CLASSES[line.sign], _number(line.old), _number(line.new), line.sign, code)
+            return
+        for old, new in _side_by_side(lines):
+            cells = [
+                _cell(lines[index], codes[index], left=left) if index is not None else _NO_CELL
+                for index, left in ((old, True), (new, False))
+            ]
+            yield Markup("<tr>{}{}</tr>").format(*cells)
 
 
-def _code(text: str, spots: Sequence[Spot]) -> Markup:
+def _number(number: int | None) -> int | str:
+    return "" if number is None else number
+
+
+def _cell(line: DiffLine, code: Markup, *, left: bool) -> Markup:
+    number = _number(line.old if left else line.new)
+    return _CELL.format(_CLASSES[line.sign], number, _CLASSES[line.sign], _WORDS_OF[line.sign], code)
+
+
+def _side_by_side(lines: Sequence[DiffLine]) -> Iterator[tuple[int | None, int | None]]:
+    """The indexes of the old and the new line of each row."""
+    deleted: list[int] = []
+    added: list[int] = []
+    for index, line in enumerate([*lines, DiffLine(" ", None, None, "")]):
+        if line.sign == "-":
+            if added:
+                yield from zip_longest(deleted, added)
+                deleted, added = [], []
+            deleted.append(index)
+        elif line.sign == "+":
+            added.append(index)
+        elif line.sign == " ":
+            yield from zip_longest(deleted, added)
+            deleted, added = [], []
+            if index < len(lines):
+                yield index, index
+
+
+def _code(text: str, runs: Sequence[TextRun] | None, spots: Sequence[Spot]) -> Markup:
     rest = len(text) - _CHARACTERS_MAX
     if rest > 0:
         return escaped(text[:_CHARACTERS_MAX]) + Markup('<span class="cut"> … {:,} more characters</span>').format(rest)
-    return html(marked([TextRun(text)], spots))
+    return html(marked([TextRun(text)] if runs is None else runs, spots))
 
 
 class _Comparing:

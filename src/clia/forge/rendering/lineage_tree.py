@@ -11,7 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from clia.errors import NotFound
-from clia.forge.rendering import jsons
+from clia.forge.rendering import json_view
 from clia.forge.rendering.texts import escaped
 from clia.identities.merge import ComputedValue, MergedFields, MergedItems, TakenValue
 from clia.values import pointer as pointers
@@ -136,7 +136,7 @@ def _said(child: DocumentBranch) -> Markup:
         name = "key" if isinstance(value, dict) else "item"
         return Markup('<span class="json-count">{} {}{}</span>').format(f"{len(value):,}", name, "" if len(value) == 1 else "s")
     kind = "string" if isinstance(value, str) else "number" if type(value) in (int, float) else "word"
-    return Markup('<span class="json-{}">{}</span>').format(kind, _cut(value if isinstance(value, str) else jsons.plain(value)))
+    return Markup('<span class="json-{}">{}</span>').format(kind, _cut(value if isinstance(value, str) else json_view.plain(value)))
 
 
 def _cut(text: str) -> Markup:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from clia.errors import InvalidInput
-from clia.forge.rendering import ansi, jsons
+from clia.forge.rendering import ansi, json_view
 from clia.forge.rendering.texts import Marker, TextRun, one_line, text_of, visible
 
 TYPE_CHECKING = False
@@ -82,7 +82,7 @@ def _view(number: int, entry: _Entry, marker: Marker, *, complete: bool) -> Entr
         lines=len(lines),
         long=len(lines) > LONG_LINES or sum(map(len, texts)) > LONG_CHARACTERS,
         body=Markup("\n").join([_line(line, text, marker) for line, text in zip(lines, texts, strict=True)]),
-        data=None if entry.data is None else jsons.marked(entry.data, marker),
+        data=None if entry.data is None else json_view.marked(entry.data, marker),
         redacted=entry.redacted,
         cut=entry.cut,
         rest=len(entry.text) - len(shown),
@@ -106,9 +106,9 @@ def _line(runs: Sequence[TextRun], text: str, marker: Marker) -> Markup:
 def _read(entry: Any) -> _Entry:
     """Normalize an entry; any program can write notes, so malformed values become JSON."""
     if not isinstance(entry, dict):
-        return _Entry(jsons.plain(entry))
+        return _Entry(json_view.plain(entry))
     values = [entry.get(name) for name in ("text", "kind", "at")]
-    text, kind, at = (value if isinstance(value, str) else "" if value is None else jsons.plain(value) for value in values)
+    text, kind, at = (value if isinstance(value, str) else "" if value is None else json_view.plain(value) for value in values)
     return _Entry(text, kind, at, entry.get("data"), _count(entry.get("redacted")), _count(entry.get("cut")))
 
 
@@ -135,4 +135,4 @@ def hits(entries: Iterable[Any], text: str) -> list[int]:
 def _holds(entry: _Entry, marker: Marker) -> bool:
     if marker.holds(ansi.plain(entry.text)):
         return True
-    return entry.data is not None and marker.holds(visible(jsons.plain(entry.data)))
+    return entry.data is not None and marker.holds(visible(json_view.plain(entry.data)))

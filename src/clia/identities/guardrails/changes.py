@@ -216,6 +216,7 @@ class ResolvedGuardrails(NamedTuple):
     waived: frozenset[str] = frozenset()  # digests of the guardrails that a waiver names
     unresolved: frozenset[str] = frozenset()  # inherited paths that are not in the tree
     problems: tuple[str, ...] = ()  # why documents do not count
+    links: tuple[str, ...] = ()  # links in place of root directives: what they lead to can change without them
 
 
 def _resolved(files: TreeFiles, slug: str, directory: str) -> ResolvedGuardrails:
@@ -224,11 +225,15 @@ def _resolved(files: TreeFiles, slug: str, directory: str) -> ResolvedGuardrails
         merged = Lineage(files, place, slug).profile()
     except AgentNotFound as err:
         rules = Lineage(files, place, None).profile()  # those of the root bind it wherever it appears
-        return ResolvedGuardrails(_items(rules), problems=tuple(map(_shown, err.hints[:-2])))
+        return ResolvedGuardrails(_items(rules), problems=tuple(map(_shown, err.hints[:-2])), links=_links(rules))
     except CliaError as err:
         return ResolvedGuardrails(problems=(_shown(err.message),))
     problems = [_shown(item.message) for item in merged.diagnostics if item.severity == ERROR]
-    return ResolvedGuardrails(_items(merged), _waived(merged), frozenset(_unresolved(merged)), tuple(problems))
+    return ResolvedGuardrails(_items(merged), _waived(merged), frozenset(_unresolved(merged)), tuple(problems), _links(merged))
+
+
+def _links(merged: MergedDocument) -> tuple[str, ...]:
+    return tuple(_shown(item.message) for item in merged.diagnostics if item.code == "root-symlink")
 
 
 def _unresolved(merged: MergedDocument) -> Iterator[str]:
@@ -276,6 +281,9 @@ def _compared(before: ResolvedGuardrails, after: ResolvedGuardrails) -> Iterator
     digests = {guardrail_digest(item) for item in [*before.items, *after.items]}
     for name in after.waived - before.waived - digests:
         yield GuardrailLoss(WAIVED, f"the guardrail {name} of an enclosing repository", None, None, ())
+    for link in after.links if before.items else ():
+        if link not in before.links:
+            yield GuardrailLoss(UNREADABLE, "the root directives", None, link, ())
     for declared in before.unresolved - after.unresolved:
         yield GuardrailLoss(REMOVED, f"guardrails inherited from {declared}", None, "an outer repository may have them", ())
 

@@ -17,6 +17,8 @@ from clia.identities.inheritance import ROOT_RULES
 from clia.identities.merge import is_empty
 from clia.identities.merge_rules import MARKS, label_of, projected_text
 from clia.identities.working_path import inside
+from clia.rules.model import rules_of_guardrail
+from clia.rules.unmatchable import never_matches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,6 +129,19 @@ def check_weakened(subject: LintSubject) -> Iterator[Diagnostic]:
         if local.is_weaker_than(outer) and waivers.guardrail_digest(outer.item) not in waived:
             message = f"{path}: {_short(local.text)} is weaker than {_short(outer.text)} in {outer_path}"
             yield diagnostic("guardrail-weakened", path, message, local.pointer)
+
+
+def check_unmatchable(subject: LintSubject) -> Iterator[Diagnostic]:
+    """Rules that match nothing."""
+    for layer in subject.layers[AGENT]:
+        items = layer.document.get("guardrails")
+        for number, item in enumerate(items if isinstance(items, list) else ()):
+            for rule in rules_of_guardrail(item, layer.path, f"/guardrails/{number}"):
+                why = never_matches(rule)
+                if why is not None:
+                    yield diagnostic(
+                        "unmatchable-rule", layer.path, f"{layer.path}: {rule.pointer} never matches: {why}", rule.pointer
+                    )
 
 
 def check_removed(subject: LintSubject) -> Iterator[Diagnostic]:

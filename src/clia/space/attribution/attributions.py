@@ -33,6 +33,7 @@ from clia.space.attribution.notes import (
     merge_notes,
     to_bytes,
 )
+from clia.space.attribution.running_turns import lines_of_turn
 from clia.space.core import UNREADABLE
 from clia.space.model import agent_commit
 from clia.values import refs as names
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from clia.git.line_diff import ChangedFile, GitLineDiffs
     from clia.space.attribution.index import AgentVersion, AttributionIndex, IndexUpdate
+    from clia.space.attribution.running_turns import TurnCommit
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit
@@ -71,8 +73,19 @@ class Attributed(NamedTuple):
 
 
 class Attributions:
-    def __init__(self, core: Core, envelope: Envelope, diffs: GitLineDiffs, index: AttributionIndex) -> None:
+    """``running``: the commits of tools whose turns are still running, so that no commit of an agent has their lines yet."""
+
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        diffs: GitLineDiffs,
+        index: AttributionIndex,
+        running: Callable[[], Mapping[str, TurnCommit]] = dict,
+    ) -> None:
         self._core = core
+        self._diffs = diffs
+        self._running = running
         self._envelope = envelope
         self._index = index
         self._matching = CommitMatching(core, diffs, index)
@@ -102,8 +115,23 @@ class Attributions:
         return [cid for cid in cids if cid in chain or any(core.contains(head, cid) for head in tracked)]
 
     def of(self, commits: Iterable[str]) -> Attributed:
-        """The attributions of commits of people. Missing notes are written."""
+        """The attributions of commits of people. Missing notes are written, but not what running turns add to them."""
         wanted = list(dict.fromkeys(commits))
+        return self._with_running(self._recorded(wanted), wanted)
+
+    def _with_running(self, attributed: Attributed, commits: Sequence[str]) -> Attributed:
+        running = self._running() if commits else {}
+        files: dict[str, CommitAttribution] = {}
+        for cid in commits:
+            if cid in running:
+                note = attributed.commits.get(cid, CommitAttribution({}, frozenset()))
+                with suppress(*UNREADABLE):
+                    by_turn = lines_of_turn(self._core.objects, self._diffs, cid, running[cid])
+                    merged = {path: {**lines, **note.files.get(path, {})} for path, lines in by_turn.items()}
+                    files[cid] = note._replace(files={**note.files, **merged})
+        return attributed._replace(commits={**attributed.commits, **files}) if files else attributed
+
+    def _recorded(self, wanted: Sequence[str]) -> Attributed:
         attributions = self._noted(wanted)
         missing = [cid for cid in wanted if cid not in attributions]
         if not missing:

@@ -7,15 +7,15 @@ belong to the agent whose turn is running there if they appeared since the turn 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
 
-from clia.errors import CliaError, InvalidInput, NoSuchObject, NotFound
+from clia.errors import CliaError, InvalidInput, NotFound
 from clia.git.line_diff import hunks, unchanged
 from clia.git.records import FOLDER, LINK, NOT_COMMITTED, SUBMODULE, LineOrigin
 from clia.space.attribution.authorship import BY_PERSON, BY_UNKNOWN, LineAuthors
 from clia.space.attribution.index import FILE_MAX
-from clia.space.attribution.line_matching import added_lines, lines_of
+from clia.space.attribution.line_matching import lines_of
 from clia.space.attribution.notes import LineAuthor
+from clia.space.attribution.running_turns import lines_since
 from clia.values.paths import printable
 
 TYPE_CHECKING = False
@@ -25,21 +25,12 @@ if TYPE_CHECKING:
 
     from clia.git.porcelain import GitPorcelain
     from clia.space.attribution.attributions import Attributions
+    from clia.space.attribution.running_turns import RunningTurn
     from clia.space.core import Core
     from clia.space.model import AgentCommit, BlamedLine
     from clia.space.traces import Traces
 
 _KINDS = {FOLDER: "a directory", SUBMODULE: "a submodule", LINK: "a symbolic link"}
-
-
-class RunningTurn(NamedTuple):
-    """An agent that is at work in the worktree."""
-
-    agent: str
-    found: str  # tree of the worktree when the turn started; empty: all changes are the agent's
-    # From the content of a file that git did not track then to the lines that it had; None if there was no such file. The result is
-    # None if the turn has not touched the file.
-    found_lines: Callable[[bytes], set[int] | None] | None = None
 
 
 class FileBlame:
@@ -95,7 +86,7 @@ class FileBlame:
         matched = self._attributions.of_worktree_file(paths, data, new) if new else {}
         if matched is None:
             return {}, new
-        by_turns = {turn.agent: self._since(paths[0], data, turn) & new - matched.keys() for turn in running}
+        by_turns = {turn.agent: lines_since(self._core.objects, paths[0], data, turn) & new - matched.keys() for turn in running}
         lines = set[int]().union(*by_turns.values())
         if len(by_turns) > 1:
             return matched, lines
@@ -117,20 +108,6 @@ class FileBlame:
         except NotFound:
             texts = (line.decode("utf-8", "replace") for line in lines_of(data))
             return [LineOrigin(NOT_COMMITTED, number, path, text) for number, text in enumerate(texts, 1)]
-
-    def _since(self, path: str, data: bytes, turn: RunningTurn) -> set[int]:
-        """The indexes of the lines that the file did not have when a turn started."""
-        objects = self._core.objects
-        if turn.found_lines is not None:
-            found_lines = turn.found_lines(data)
-            return set() if found_lines is None else set(range(len(lines_of(data)))) - found_lines
-        if not turn.found:
-            return set(range(len(lines_of(data))))
-        try:
-            entry = objects.entry(turn.found, path)
-            return added_lines(data, [] if entry is None else [objects.blob(entry.cid)])
-        except NoSuchObject:  # the tree was pruned
-            return set()
 
     def _check_file(self, head: str, name: str, path: str) -> int:
         """Return the size of a file or link, 0 if a partial clone lacks it; otherwise raise an error that says what the path is."""

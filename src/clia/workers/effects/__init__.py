@@ -69,7 +69,7 @@ class Effects(Mapping[str, "Handler"]):
         return isinstance(source, str) and source == _module_of(kind)
 
     def _check_configured(self, environment: Mapping[str, str]) -> None:
-        from clia.workers.effects import llm  # light, and the only one that needs configuration
+        from clia.workers.effects import llm  # small, and the only one that needs configuration
 
         problem = llm.problem(self._config, environment)
         if problem is not None and self._is_built_in("llm"):

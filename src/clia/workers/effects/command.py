@@ -112,6 +112,7 @@ class _CommandRun:
         environment = {name: variables[name] for name in (*SEEN, *job.rule.environment) if name in variables}
         WorktreePreparation(self._work, rules, environment, context.tell).run()
         order = ProgramCommand(job.words, self._directory, environment, job.stdin, job.rule.timeout_seconds)
+        context.space.captures.guard(self._directory, running=True)
         result = context.tools.programs.run(order, self._lock_path, output.add, context.cancelled.is_set)
         output.end()
         if result.how == CANCELLED:
@@ -125,6 +126,7 @@ class _CommandRun:
         if self._work.checkout() is not None and self._work.has_changed(base):
             meta = {**context.mark(), "program": job.name, "exit_code": result.code}
             commit = self._work.commit(base, job.kind, job.message, meta)
+        context.space.captures.guard(self._directory, running=False)
         return {"exit_code": result.code, "output": output.tail(), "commit": commit}
 
     def _fresh_worktree(self) -> str:

@@ -20,6 +20,7 @@ from support.tool_turns import (
     bash,
     begin_call,
     commit_all,
+    commit_changes,
     end_call,
     prompt,
     send,
@@ -81,8 +82,7 @@ def test_a_file_of_the_tool_that_a_person_commits_during_the_turn_stays_the_tool
     (root / "a.txt").write_text("tool\n")
     send(root, "PostToolUse", None, **write, tool_response="")
     (root / "person.txt").write_text("person\n")
-    for words in commit_all("Both"):
-        git(*words, cwd=root)
+    commit_changes(root, "Both")
     bash(root)
     stop(root)
     assert subjects(space) == ["Do it."]
@@ -94,8 +94,7 @@ def test_a_file_of_the_tool_that_a_person_commits_during_the_turn_stays_the_tool
 def test_commits_that_the_tool_fetches_are_not_adopted(root: Path, space: clia.Space, tmp_path: Path) -> None:
     git("clone", "-q", str(root), str(tmp_path / "other"), cwd=tmp_path)
     (tmp_path / "other" / "far.txt").write_text("1\n")
-    for words in commit_all("From afar"):
-        git(*words, cwd=tmp_path / "other")
+    commit_changes(tmp_path / "other", "From afar")
     start(root)
     bash(root, ("pull", "-q", "--ff-only", str(tmp_path / "other"), "main"))
     stop(root)
@@ -207,8 +206,7 @@ def test_commits_of_scripts_in_a_worktree_that_the_tool_created_are_adopted(root
     end_call(root, call)
     call = begin_call(root, "make release")
     (tmp_path / "other" / "a.txt").write_text("1\n")
-    for words in commit_all("Elsewhere"):
-        git(*words, cwd=tmp_path / "other")
+    commit_changes(tmp_path / "other", "Elsewhere")
     end_call(root, call)
     stop(root)
     assert subjects(space) == ["Elsewhere", "Do it."]
@@ -223,8 +221,7 @@ def test_commits_in_a_worktree_that_the_tool_removes_again_are_adopted(
     call = begin_call(root, f"git worktree add -b topic {place} && …; git worktree remove {place}")
     git("worktree", "add", "-q", "-b", "topic", place, cwd=root)
     (tmp_path / "other" / "a.txt").write_text("1\n")
-    for words in commit_all("Elsewhere"):
-        git(*words, cwd=tmp_path / "other")
+    commit_changes(tmp_path / "other", "Elsewhere")
     if merged:
         git("merge", "-q", "--ff-only", "topic", cwd=root)
     git("worktree", "remove", place, cwd=root)
@@ -237,8 +234,7 @@ def test_commits_after_the_tool_changed_to_another_worktree_are_adopted(root: Pa
     other = tmp_path / "other"
     git("worktree", "add", "-q", "-b", "topic", str(other), cwd=root)
     (other / "p.txt").write_text("1\n")
-    for words in commit_all("A person's"):
-        git(*words, cwd=other)
+    commit_changes(other, "A person's")
     start(root)
     bash(root, ("status",), cwd=other)
     (other / "a.txt").write_text("1\n")
@@ -254,8 +250,7 @@ def test_a_persons_commit_in_another_worktree_during_a_call_is_not_adopted(root:
     start(root)
     call = begin_call(root, "git status && make test")
     (other / "p.txt").write_text("1\n")
-    for words in commit_all("A person's"):
-        git(*words, cwd=other)
+    commit_changes(other, "A person's")
     end_call(root, call)
     stop(root)
     assert subjects(space) == ["Do it."]
@@ -357,8 +352,7 @@ def test_commits_are_found_without_reflogs(root: Path, space: clia.Space, tmp_pa
     other = tmp_path / "far"
     git("clone", "-q", str(root), str(other), cwd=tmp_path)
     (other / "far.txt").write_text("far\n")
-    for words in commit_all("From afar"):
-        git(*words, cwd=other)
+    commit_changes(other, "From afar")
     if has_remote:
         git("remote", "add", "origin", str(other), cwd=root)
     start(root)
@@ -377,8 +371,7 @@ def test_a_session_in_a_linked_worktree_has_its_commits_adopted(root: Path, spac
     (linked / "a.txt").write_text("1\n")
     bash(linked, *commit_all("In the linked one"))
     (root / "b.txt").write_text("1\n")
-    for words in commit_all("A person's in the main one"):
-        git(*words, cwd=root)
+    commit_changes(root, "A person's in the main one")
     stop(linked)
     assert subjects(space) == ["In the linked one", "Do it."]
 
@@ -391,8 +384,7 @@ def test_a_commit_of_a_sub_agent_is_adopted_by_it_alone(root: Path, space: clia.
     run_ingest(root)
     send(root, "PreToolUse", agent_id="sub1", tool_name="Bash", tool_use_id="s1", tool_input={"command": "git commit"})
     (root / "a.txt").write_text("1\n")
-    for words in commit_all("The sub-agent's"):
-        git(*words, cwd=root)
+    commit_changes(root, "The sub-agent's")
     send(root, "PostToolUse", agent_id="sub1", tool_name="Bash", tool_use_id="s1", tool_response="")
     send(root, "SubagentStop", agent_id="sub1", last_assistant_message="Done.")
     send(root, "PostToolUse", **task, tool_response="")

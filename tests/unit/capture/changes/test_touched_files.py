@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -147,6 +148,44 @@ def test_the_configuration_sets_the_limit_and_allows_paths(root: Path, space: cl
     send(root, "Stop")
     assert files(space) == {"README.md", *allowed}
     assert left_out(space).keys() == {*refused}
+
+
+def test_an_untracked_file_whose_name_has_a_secret_is_left_out_and_named_without_it(root: Path, space: clia.Space) -> None:
+    start(root)
+    (root / f"backup-{KEY}.txt").write_text("made\n")
+    (root / f"login={KEY}").mkdir()
+    (root / f"login={KEY}" / "made.txt").write_text("made\n")
+    (root / "link").symlink_to(f"https://x:{KEY}@host/repository.git")
+    (root / "made.txt").write_text("made\n")
+    send(root, "Stop")
+    assert files(space) == {"README.md", "made.txt"}
+    assert sorted(left_out(space).values()) == ["secret"] * 3
+    assert all(KEY not in path for path in left_out(space))
+    (note,) = [text for text in texts_of_kind(space, "note") if "not recorded" in text]
+    assert "its name seems to contain a secret: github-token" in note
+    assert KEY.encode() not in objects(root)
+    (session,) = space.captures.sessions()
+    assert KEY not in json.dumps(session.left_out)
+    told = dict(session.left_out)
+    prompt(root, 2)
+    send(root, "Stop")
+    assert space.captures.sessions()[0].left_out == told, "as long as it is there"
+    configure(root, '[capture]\nallow = ["backup-*"]\n')
+    prompt(root, 3)
+    (root / f"backup-{KEY}.txt").write_text("more\n")
+    send(root, "Stop")
+    assert files(space) == {"README.md", "made.txt", f"backup-{KEY}.txt"}
+
+
+def test_a_tracked_file_whose_name_has_a_secret_is_recorded(root: Path, space: clia.Space) -> None:
+    (root / f"{KEY}.txt").write_text("fixture\n")
+    git("add", ".", cwd=root)
+    git("commit", "-qm", "A fixture", cwd=root)
+    start(root)
+    (root / f"{KEY}.txt").write_text("fixture\nand the tool\n")
+    send(root, "Stop")
+    (agent,) = space.agents()
+    assert (space.files(agent)[f"{KEY}.txt"], left_out(space)) == (b"fixture\nand the tool\n", {})
 
 
 def test_a_tracked_file_keeps_its_version_while_it_has_a_new_secret(root: Path, space: clia.Space) -> None:

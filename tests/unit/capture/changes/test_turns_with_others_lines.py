@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from subprocess import CalledProcessError
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +12,9 @@ from support.tool_turns import (
     agent_of,
     agents_lines,
     bash,
-    begin_call,
     commit_all,
-    end_call,
+    commit_changes,
+    failing_call,
     people_lines,
     prompt,
     start,
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 def far(root: Path, tmp_path: Path) -> Path:
     """A colleague's clone, which is the remote of the repository."""
     (root / "list.txt").write_text("".join(f"{number}\n" for number in range(12)))
-    for words in commit_all("A list"):
-        git(*words, cwd=root)
+    commit_changes(root, "A list")
     far = tmp_path.resolve() / "far"
     git("clone", "-q", str(root), str(far), cwd=tmp_path)
     git("remote", "add", "origin", str(far), cwd=root)
@@ -127,13 +125,9 @@ def test_lines_that_the_tool_writes_to_resolve_a_merge_are_the_tools(root: Path,
     edit(far, top="colleague")
     colleague_commits(far)
     edit(root, top="person")
-    for words in commit_all("A person's"):
-        git(*words, cwd=root)
+    commit_changes(root, "A person's")
     start(root)
-    call = begin_call(root, "git pull --no-rebase")
-    with pytest.raises(CalledProcessError):
-        git("pull", "-q", "--no-rebase", cwd=root)
-    end_call(root, call)
+    failing_call(root, "pull", "-q", "--no-rebase")
     numbers = "".join(f"{number}\n" for number in range(12))
     (root / "list.txt").write_text(f"person\nresolved\ncolleague\n{numbers}")
     bash(root, *commit_all("Merge both"))
@@ -148,13 +142,9 @@ def test_a_merge_that_the_tool_leaves_unfinished_gives_it_only_its_own_lines(roo
     edit(far, bottom="colleague", path="far.txt")
     colleague_commits(far)
     edit(root, top="person")
-    for words in commit_all("A person's"):
-        git(*words, cwd=root)
+    commit_changes(root, "A person's")
     start(root)
-    call = begin_call(root, "git pull --no-rebase")
-    with pytest.raises(CalledProcessError):
-        git("pull", "-q", "--no-rebase", cwd=root)
-    end_call(root, call)
+    failing_call(root, "pull", "-q", "--no-rebase")
     stop(root)
     assert "colleague" not in agents_lines(space, "list.txt")
     assert agents_lines(space, "far.txt") == []
@@ -198,14 +188,10 @@ def test_lines_that_the_tool_writes_to_resolve_a_picked_commit_are_the_tools(
     colleague_commits(far)
     git("fetch", "-q", cwd=root)
     edit(root, top="person")
-    for words in commit_all("A person's"):
-        git(*words, cwd=root)
+    commit_changes(root, "A person's")
     start(root)
     commands = {"cherry-pick": ("cherry-pick", "origin/main"), "rebase": ("rebase", "main", "origin/main")}
-    call = begin_call(root, f"git {how}")
-    with pytest.raises(CalledProcessError):
-        git(*commands[how], cwd=root)
-    end_call(root, call)
+    failing_call(root, *commands[how])
     numbers = "".join(f"{number}\n" for number in range(12))
     (root / "list.txt").write_text(f"person\nresolved\ncolleague\n{numbers}")
     bash(root, ("add", "-A"), ("-c", "core.editor=true", how, "--continue"))
@@ -266,8 +252,7 @@ def test_a_persons_changes_that_the_tool_stashes_and_applies_in_a_later_turn_sta
 def test_lines_that_the_tool_commits_at_another_place_are_not_doubled(root: Path, far: Path, space: clia.Space) -> None:
     """A person had them, uncommitted, before lines that HEAD has."""
     edit(root, top="colleague")
-    for words in commit_all("A colleague's"):
-        git(*words, cwd=root)
+    commit_changes(root, "A colleague's")
     edit(root, top="person")
     start(root)
     lines = (root / "list.txt").read_text().splitlines(keepends=True)
@@ -358,10 +343,7 @@ def test_a_moved_file_into_which_the_tool_merges_a_colleagues_lines_gives_it_onl
     git("mv", "list.txt", "moved.txt", cwd=root)
     (root / "moved.txt").write_text("tool 1\n" + (root / "moved.txt").read_text())
     bash(root, *commit_all("Move"))
-    call = begin_call(root, "git pull --no-rebase")
-    with pytest.raises(CalledProcessError):
-        git("pull", "-q", "--no-rebase", cwd=root)
-    end_call(root, call)
+    failing_call(root, "pull", "-q", "--no-rebase")
     numbers = "".join(f"{number}\n" for number in range(12))
     (root / "moved.txt").write_text(f"tool 1\ntool 2\ncolleague 1\n{numbers}colleague 2\n")
     bash(root, *commit_all("Merge both"))
@@ -377,10 +359,7 @@ def test_a_persons_stash_that_conflicts_when_the_tool_pops_it_stays_the_persons(
     edit(root, top="committed")
     git("commit", "-qam", "A person's", cwd=root)
     start(root)
-    call = begin_call(root, "git stash pop")
-    with pytest.raises(CalledProcessError):
-        git("stash", "pop", "-q", cwd=root)
-    end_call(root, call)
+    failing_call(root, "stash", "pop", "-q")
     numbers = "".join(f"{number}\n" for number in range(12))
     (root / "list.txt").write_text(f"person\ntool\ncommitted\n{numbers}")
     stop(root)

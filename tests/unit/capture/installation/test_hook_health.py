@@ -7,9 +7,12 @@ import os
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from clia.capture import spool_reader as spool
 from clia.capture.installation import hook_health
 from clia.capture.installation.hook_tools import CliaProgram
+from clia.capture.installation.spool_health import SpoolHealth
 from clia.capture.service import CapturedSession
 from support.hook_desk import GUARD, NOW, Desk
 
@@ -94,7 +97,7 @@ def test_doctor_reports_the_state_of_the_spool(desk: Desk) -> None:
     os.rename(f"{own}/rejected/{first}", f"{other}/new/{first}")
     assert "events-elsewhere" in desk.findings()
     health = desk.doctor()
-    assert health.spool == hook_health.SpoolHealth(1, "2026-11-15T11:30:00.000Z", 0, 1)
+    assert health.spool == SpoolHealth(1, "2026-11-15T11:30:00.000Z", 0, 1)
     assert json.loads(json.dumps(health.to_json()))["spool"]["elsewhere"] == 1
     os.rmdir(f"{own}/new")
     desk.file(".git/clia/spool/new", "a file in its place")
@@ -127,3 +130,62 @@ def test_doctor_reports_hooks_that_are_not_as_clia_writes_them(desk: Desk) -> No
     assert "SessionStart" in desk.findings()["hooks-changed"].message
     settings.write_text(written.replace(GUARD, "true # "))
     assert desk.doctor().tools == ()
+    assert desk.findings()["hooks-commented-out"].severity == "error"
+
+
+def test_doctor_reports_hooks_that_are_all_commented_out_and_how_to_install_them_again(desk: Desk) -> None:
+    (desk.root / ".git/clia").mkdir()
+    desk.install()
+    settings = desk.file(".claude/settings.json")
+    values = json.loads(settings.read_text())
+    for groups in values["hooks"].values():
+        groups[0]["hooks"][0]["command"] = f"true # {groups[0]['hooks'][0]['command']}"
+    settings.write_text(json.dumps(values))
+    health = desk.doctor()
+    (finding,) = health.findings
+    assert (finding.code, health.sound) == ("hooks-commented-out", False)
+    assert "SessionStart" in finding.message
+    settings.unlink()
+    desk.install()
+    assert set(desk.findings()) == {"nothing-arrived"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "flaw", "code"),
+    [
+        ("claude-code", {"async": True}, "hooks-asynchronous"),
+        ("claude-code", {"timeout": 0}, "hooks-without-time"),
+        ("codex", {"timeout": 0.5}, "hooks-without-time"),
+        ("gemini", {"timeout": 10}, "hooks-without-time"),  # milliseconds
+    ],
+)
+def test_doctor_reports_hooks_that_a_tool_does_not_wait_for_and_installation_replaces_them(
+    desk: Desk, tool: str, flaw: dict[str, Any], code: str
+) -> None:
+    (desk.root / ".git/clia").mkdir()
+    desk.install(tool)
+    settings = desk.file(
+        {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini": ".gemini/settings.json"}[tool]
+    )
+    written = settings.read_text()
+    values = json.loads(written)
+    values["hooks"]["SessionStart"][0]["hooks"][0] |= flaw
+    settings.write_text(json.dumps(values))
+    assert desk.findings()[code].message.endswith(": SessionStart")
+    desk.install(tool)
+    assert set(desk.findings()) == {"nothing-arrived"}
+    assert json.loads(settings.read_text()) == json.loads(written)
+
+
+def test_doctor_reports_a_settings_file_with_a_syntax_error(desk: Desk) -> None:
+    (desk.root / ".git/clia").mkdir()
+    settings = desk.file(".claude/settings.json", '{"permissions": {')
+    assert desk.findings() == {}  # Claude Code is not used here
+    desk.put("claude-code", NOW)
+    assert desk.findings()["settings-broken"].severity == "error"
+    desk.install("codex")
+    settings.write_text('{"hooks": [ "clia hook claude-code" }')
+    assert "line 1, column" in desk.findings()["settings-broken"].message
+    settings.write_text('{"url": "http://clia", /* mine */ "list": [1, 2,], // clia\n}')
+    assert "settings-broken" not in desk.findings()
+    assert desk.findings()["unreadable-settings"].severity == "warning"

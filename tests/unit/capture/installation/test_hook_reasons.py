@@ -41,7 +41,7 @@ def installed_events(desk: Desk, version: tuple[int, ...] | None) -> set[str]:
 
 
 def test_every_reason_is_in_the_documentation() -> None:
-    source = (PROJECT / "src/clia/capture/installation/hook_health.py").read_text()
+    source = "".join(path.read_text() for path in (PROJECT / "src/clia/capture/installation").glob("*.py"))
     codes = set(re.findall(r'HookFinding\(\s*"([a-z-]+)"', source))
     page = (PROJECT / "docs/how-to/hooks.md").read_text().partition("| code |")[2].partition("\n\n")[0]
     table = [line for line in page.splitlines() if line.startswith("| `")]
