@@ -109,3 +109,13 @@ def test_two_people_decide_in_the_forge(forge: OpenForge, ada: Person, bob: Pers
     report = forge.space.trust.verify(strict=True)
     assert ([finding for finding in report.findings if finding.cid == commit.cid], report.strengths) == ([], {"passkey": 1})
     assert "passkey" in ada.browser.get(f"/s/repo/commits/{commit.cid}").text
+
+
+def test_a_landing_is_signed_with_a_passkey(forge: OpenForge, ada: Person) -> None:
+    space = forge.space
+    space.commit("scout", "finding", changes={"a.txt": b"a\n"})
+    assert 'data-passkey="act"' in ada.browser.get("/s/repo/changes/scout?onto=main").text
+    fields = {"onto": "main", "head": space.head("scout"), "message": "Land it"}
+    assert signed(ada, "/s/repo/changes/scout/landings", fields).status_code == 303
+    report = space.trust.verify()
+    assert (report.findings, report.acts["passkey"]) == ((), 1)
