@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.trust.key_chain import KeyChain
     from clia.trust.log_checks import LogChecks
-    from clia.trust.move_log import LogEntry
+    from clia.trust.machine_log import LogEntry
     from clia.trust.raw_commits import RawCommit
     from clia.trust.ssh_signatures import SshSignature
     from clia.trust.verification import TrustChecks
@@ -28,7 +28,7 @@ class AgentKeyChecks:
     def __init__(self, checks: TrustChecks) -> None:
         self._checks = checks
         self._ends: dict[str, dict[str, str]] = {}
-        self._places: dict[str, dict[str, int]] = {}
+        self._places: dict[str, dict[int, int]] = {}
 
     def check(self, commit: RawCommit, signature: SshSignature, chain: KeyChain, entry: LogEntry | None, logs: LogChecks) -> str:
         """The agent whose key signed a commit; ``BadSignature`` if the key may not sign it."""
@@ -55,20 +55,12 @@ class AgentKeyChecks:
         keys = (item.key for item in chain.enrolments if item.key.kind == MACHINE_KEY and _name(item.key.public) == machine)
         key = next(keys, None)
         ended = None if key is None else logs.entry_of(key, end)
-        places = self._order(machine)
-        return ended is not None and places.get(entry.cid, 0) > places.get(ended.cid, 0)
-
-    def _order(self, machine: str) -> dict[str, int]:
-        """The place of each entry in the log of a machine."""
+        if key is None or ended is None:
+            return False
         if machine not in self._places:
-            cids: list[str] = []
-            cid = self._checks.refs.get(names.log(machine))
-            while cid is not None:
-                cids.append(cid)
-                commit = self._checks.commit(cid, quiet=True)
-                cid = commit.parents[0] if commit is not None and commit.parents else None
-            self._places[machine] = {cid: place for place, cid in enumerate(reversed(cids))}
-        return self._places[machine]
+            self._places[machine] = {id(item): place for place, item in enumerate(logs.entries(key))}
+        places = self._places[machine]
+        return places.get(id(entry), 0) > places.get(id(ended), 0)
 
     def _ends_of(self, agent: str) -> dict[str, str]:
         """The commits of the events that ended keys of an agent, by fingerprint; the first event counts."""

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from copy import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -22,7 +23,9 @@ from clia.git.records import FILE, TreeEntry
 from clia.testing import components
 from clia.trust.enrolling import machine_key, root_entry, write_entry
 from clia.trust.key_chain import rotation_data
+from clia.trust.log_writer import LogWriter
 from clia.trust.machine_keys import read_key
+from clia.trust.machine_log import LogEntry, LoggedMove, read_machine_log
 from clia.trust.passkeys import Passkey, PasskeyPlace
 from clia.trust.ssh_signatures import CLIA, GIT, signer_of
 from clia.trust.statements import (
@@ -33,6 +36,7 @@ from clia.trust.statements import (
     read_statement,
     trailers_of,
 )
+from clia.trust.superseded_logs import SupersededLogs
 from clia.trust.verification import verify_trust
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import PROOF, STATEMENT, parse
@@ -41,7 +45,6 @@ from support.people import key_of, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from clia.space.core import Core
     from clia.trust.enrolling import TrustKeys
@@ -469,45 +472,43 @@ def an_entry_of_the_chain_that_is_a_decision(intruder: Intruder) -> None:
     core.refs.move(HEAD, intruder.head(), commit, "clia: decision")
 
 
+def first_keys(intruder: Intruder) -> str:
+    """The root of the chain of keys: then there were no people."""
+    return [commit.cid for commit in intruder.core.graph.walk([intruder.head(KEYS)])][-1]
+
+
+def log_as_of(intruder: Intruder, keys: str, moves: list[LoggedMove], place: Path) -> None:
+    """Append an entry to the log of the machine that names other keys."""
+    git, machine = components(intruder.space).git, intruder.keys.machine
+    writer = LogWriter(git, machine, SupersededLogs(git, str(place)))
+    entry = LogEntry(keys, intruder.core.now(), tuple(moves))
+    log, git.refs.log = git.refs.log, None
+    try:
+        for move in moves:
+            if git.refs.get(move.ref) != move.new:
+                git.refs.move(move.ref, move.old, move.new, move.why)
+        writer.append(machine.name(), [entry], intruder.core.person_stamp())
+    finally:
+        git.refs.log = log
+
+
 def a_log_entry_with_older_keys(intruder: Intruder) -> None:
     """The decision is logged as of a time when there were no people."""
-    core = intruder.core
-    first = [commit.cid for commit in core.graph.walk([intruder.head(KEYS)])][-1]
     old, new = intruder.head(), intruder.write(intruder.decision(), intruder.head())
-    backdated(intruder, first, old, new, intruder.keys.machine.sign)
-
-
-def backdated(intruder: Intruder, keys: str, old: str, new: str, sign: Callable[[bytes], str | None]) -> None:
-    """Move the branch without clia, and log it as of other keys."""
-    git, core = components(intruder.space).git, intruder.core
-    machine = intruder.keys.machine.name()
-    ref, body = f"refs/clia/log/{machine}", {"keys": keys, "moves": [[HEAD, old, new, "clia: decision"]]}
-    tip = git.refs.get(ref)
-    text = f"log\n\nClia-Log: {canonical_bytes(body).decode()}\n"
-    entry = core.objects.write_commit(core.empty_tree(), [tip] if tip else [], core.person_stamp(), core.person_stamp(), text)
-    for name, value in ((HEAD, new), (ref, entry)):
-        path = os.path.join(git.handle.common_dir, *name.split("/"))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="ascii") as file:
-            file.write(f"{value}\n")
+    move = LoggedMove(HEAD, old, new, "clia: decision")
+    log_as_of(intruder, first_keys(intruder), [move], Path(intruder.space.home, "writer"))
 
 
 def a_new_machine_key_whose_log_starts_with_older_keys(intruder: Intruder) -> None:
     intruder.space.trust.rotate_machine()
-    core = intruder.core
-    git = components(intruder.space).git
-    ref = f"refs/clia/log/{intruder.keys.machine.name()}"
-    tip = git.refs.get(ref)
+    git, name = components(intruder.space).git, intruder.keys.machine.name()
+    tip = git.refs.get(f"refs/clia/log/{name}")
     assert tip is not None
-    first = [commit.cid for commit in core.graph.walk([intruder.head(KEYS)])][-1]
-    moves = json.loads(dict(intruder.trailers(tip))["Clia-Log"])["moves"]
+    moves = [move for entry in read_machine_log(git.objects, name, tip).entries for move in entry.moves]
+    subprocess.run(["git", "update-ref", "-d", f"refs/clia/log/{name}"], cwd=root_of(intruder), check=True)
     old, new = intruder.head(), intruder.write(intruder.decision(), intruder.head())
-    body = {"keys": first, "moves": [*moves, [HEAD, old, new, "clia: decision"]]}
-    text = f"log\n\nClia-Log: {canonical_bytes(body).decode()}\n"
-    entry = core.objects.write_commit(core.empty_tree(), [], core.person_stamp(), core.person_stamp(), text)
-    for name, value in ((HEAD, new), (ref, entry)):
-        with open(os.path.join(git.handle.common_dir, *name.split("/")), "w", encoding="ascii") as file:
-            file.write(f"{value}\n")
+    moves.append(LoggedMove(HEAD, old, new, "clia: decision"))
+    log_as_of(intruder, first_keys(intruder), moves, Path(intruder.space.home, "writer"))
 
 
 def a_decision_below_a_commit_of_a_person(intruder: Intruder) -> None:
