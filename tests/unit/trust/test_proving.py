@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import clia
-from clia.errors import AwaitsOthers, CliaError, Conflict, Denied, StaleRef
+from clia.errors import AwaitsOthers, CliaError, Conflict, Denied, InvalidInput, StaleRef
 from clia.testing import Crash, components, crash_at
 from clia.trust.proving import preview, supplied
 from clia.trust.statements import read_statement
@@ -312,6 +312,21 @@ def test_a_statement_is_made_first_and_recorded_with_its_proofs(root: Path) -> N
         assert (codes(space), space.trust.verify().acts) == (set(), {"ssh": 1})
         with supplied(who, statement, proofs), pytest.raises(StaleRef):
             space.behaviours.retire("polite", by=who)
+
+
+def test_programs_sign_answers_for_two_people(two: Path) -> None:
+    texts = []
+    with opened_by(two, ADA, prove=None) as space, opened_by(two, ADA) as adas, opened_by(two, BOB) as bobs:
+        ask(space)
+        for name, own in (("Ada <ada@example.org>", adas), ("Bob <bob@example.org>", bobs)):
+            texts.append(space.sessions.statement("scout", "yes", by=name))
+            proofs = components(own).trust_keys.prover.proofs_of(read_statement(texts[-1]), name)
+            with pytest.raises(InvalidInput):
+                space.sessions.decide_with_proofs("rover", texts[-1], [proof.text() for proof in proofs], by=name)
+            with suppress(AwaitsOthers):
+                space.sessions.decide_with_proofs("scout", texts[-1], [proof.text() for proof in proofs], by=name)
+        assert texts[0] == texts[1]
+        assert (codes(space), space.trust.verify().strengths) == (set(), {"ssh": 1})
 
 
 def test_a_clone_without_the_store_checks_acts(root: Path, tmp_path: Path) -> None:
