@@ -84,7 +84,7 @@ def test_a_signed_adoption_is_not_replayed_to_another_act(forge: OpenForge, ada:
     assert forge.space.trust.verify().acts == {}
 
 
-def test_a_form_that_needs_no_statement_says_so(forge: OpenForge, ada: Person) -> None:
+def test_an_act_that_needs_no_statement_has_nothing_to_sign(forge: OpenForge, ada: Person) -> None:
     path = "/s/repo/agents/scout/sub-agents"
     fields = {"name": "helper", "title": "Help", "_preview": "1"}
     reply = ada.browser.post(path, fields)

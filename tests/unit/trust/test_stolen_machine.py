@@ -71,7 +71,7 @@ class Intruder(NamedTuple):
     cid: SoftAuthenticator
 
     @property
-    def core(self) -> Core:
+    def inner(self) -> Core:
         return components(self.space).core
 
     @property
@@ -79,21 +79,21 @@ class Intruder(NamedTuple):
         return components(self.space).trust_keys
 
     def head(self, ref: str = HEAD) -> str:
-        tip = self.core.refs.get(ref)
+        tip = self.inner.refs.get(ref)
         assert tip is not None
         return tip
 
     def trailers(self, commit: str) -> Trailers:
-        return parse(self.core.objects.commit(commit).message)[1]
+        return parse(self.inner.objects.commit(commit).message)[1]
 
     def write(self, trailers: Trailers, *parents: str, text: str = "because", tree: str | None = None, agent: str = "scout") -> str:
-        core = self.core
+        core = self.inner
         tree = tree or core.objects.commit(parents[0]).tree
         lines = "\n".join(f"{key}: {value}" for key, value in trailers)
         return core.objects.write_commit(tree, parents, core.agent_stamp(agent), core.person_stamp(), f"{text}\n\n{lines}\n")
 
     def move(self, new: str, ref: str = HEAD) -> None:
-        core = self.core
+        core = self.inner
         core.refs.move(ref, core.refs.get(ref), new, "clia: decision")
 
     def record(self, trailers: Trailers, *, ref: str = HEAD, text: str = "because", agent: str = "scout") -> None:
@@ -138,7 +138,7 @@ class Intruder(NamedTuple):
 
     def append_entry(self, body: dict[str, Any], *more: tuple[str, str]) -> None:
         """Add an entry to the chain of keys, signed by the machine only."""
-        core = self.core
+        core = self.inner
         entry = {"space": core.space_id, **body}
         commit = write_entry(core.objects, core.empty_tree(), [self.head(KEYS)], core.person_stamp(), entry, more)
         assert self.keys.chain().problem is None
@@ -284,7 +284,7 @@ def other_kind_of_request(intruder: Intruder) -> None:
 
 
 def other_tree(intruder: Intruder) -> None:
-    statement, core = intruder.statement(), intruder.core
+    statement, core = intruder.statement(), intruder.inner
     tree = core.objects.update_tree(None, {"evil.txt": TreeEntry(FILE, core.objects.write_blob(b"evil"))})
     trailers = [*intruder.decision(), *trailers_of(statement, [intruder.proof_by("ada", statement)])]
     intruder.move(intruder.write(trailers, intruder.head(), tree=tree))
@@ -404,7 +404,7 @@ def a_weaker_policy(intruder: Intruder) -> None:
 def a_policy_weakened_and_restored(intruder: Intruder) -> None:
     policy = intruder.space.trust.policy()
     a_weaker_policy(intruder)
-    core = intruder.core
+    core = intruder.inner
     entry = {"space": core.space_id, "entry": "policy", "policy": policy}
     commit = write_entry(core.objects, core.empty_tree(), [intruder.head(KEYS)], core.person_stamp(), entry)
     core.refs.move(KEYS, intruder.head(KEYS), commit, "clia: key")
@@ -441,7 +441,7 @@ def a_finding_accepted_by_the_machine(intruder: Intruder) -> None:
 
 def a_new_chain_with_the_same_root(intruder: Intruder) -> None:
     """The chain of keys starts again with the machine's own key: there were never any people."""
-    core, machine = intruder.core, intruder.keys.machine
+    core, machine = intruder.inner, intruder.keys.machine
     root = root_entry(core.space_id, machine_key(machine.public(), ("attest", "owner", "record")))
     commit = write_entry(core.objects, core.empty_tree(), [], core.person_stamp(), root)
     core.refs.move(KEYS, intruder.head(KEYS), commit, "clia: key")
@@ -450,7 +450,7 @@ def a_new_chain_with_the_same_root(intruder: Intruder) -> None:
 
 def the_chain_goes_back(intruder: Intruder) -> None:
     """The chain of keys ends before people were enrolled; the move is logged."""
-    core = intruder.core
+    core = intruder.inner
     first = [commit.cid for commit in core.graph.walk([intruder.head(KEYS)])][-1]
     core.refs.move(KEYS, intruder.head(KEYS), first, "clia: key")
     intruder.record(intruder.decision())
@@ -458,7 +458,7 @@ def the_chain_goes_back(intruder: Intruder) -> None:
 
 def an_entry_of_the_chain_that_is_a_decision(intruder: Intruder) -> None:
     """A machine replaces its own key alone; the same commit claims to be a decision."""
-    core, machine = intruder.core, intruder.keys.machine
+    core, machine = intruder.inner, intruder.keys.machine
     old, seed = machine.public(), b"\x0b" * 32
     new = signer_of(seed)
     enrolment = intruder.keys.chain().enrolment_of(old.fingerprint)
@@ -474,20 +474,20 @@ def an_entry_of_the_chain_that_is_a_decision(intruder: Intruder) -> None:
 
 def first_keys(intruder: Intruder) -> str:
     """The root of the chain of keys: then there were no people."""
-    return [commit.cid for commit in intruder.core.graph.walk([intruder.head(KEYS)])][-1]
+    return [commit.cid for commit in intruder.inner.graph.walk([intruder.head(KEYS)])][-1]
 
 
 def log_as_of(intruder: Intruder, keys: str, moves: list[LoggedMove], place: Path) -> None:
     """Append an entry to the log of the machine that names other keys."""
     git, machine = components(intruder.space).git, intruder.keys.machine
     writer = LogWriter(git, machine, SupersededLogs(git, str(place)))
-    entry = LogEntry(keys, intruder.core.now(), tuple(moves))
+    entry = LogEntry(keys, intruder.inner.now(), tuple(moves))
     log, git.refs.log = git.refs.log, None
     try:
         for move in moves:
             if git.refs.get(move.ref) != move.new:
                 git.refs.move(move.ref, move.old, move.new, move.why)
-        writer.append(machine.name(), [entry], intruder.core.person_stamp())
+        writer.append(machine.name(), [entry], intruder.inner.person_stamp())
     finally:
         git.refs.log = log
 
@@ -513,7 +513,7 @@ def a_new_machine_key_whose_log_starts_with_older_keys(intruder: Intruder) -> No
 
 def a_decision_below_a_commit_of_a_person(intruder: Intruder) -> None:
     """git wrote the decision; a commit that clia did not write covers it."""
-    core = intruder.core
+    core = intruder.inner
     sign, core.objects.sign = core.objects.sign, lambda _: None
     try:
         forged = intruder.write(intruder.decision(), intruder.head())
