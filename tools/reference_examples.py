@@ -343,6 +343,7 @@ def _trust() -> Iterator[tuple[str, Any]]:
         key allowed-signers
         policy set ../policy.json
         policy show
+        policy waiting
         key accept rewound-ref refs/heads/agents/scout -m 'an experiment'""")
     laptop = next(key["fingerprint"] for key in _run("key list")["keys"] if not key["here"])
     yield from ((words.replace(laptop, "SHA256:…"), value) for words, value in _each(f"key revoke {laptop} --reason stolen"))

@@ -23,7 +23,7 @@ from clia.space import behaviour_chains, envelope, lost_moves, merging, model, r
 from clia.space.upkeep import IDLE_AGENTS
 from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
-from clia.trust import acts, log_checks, machine_keys, machine_log
+from clia.trust import acts, behaviour_checks, log_checks, machine_keys, machine_log
 from clia.trust import traces as trust_traces
 from clia.trust import verification as trust_verification
 from clia.values import refs, types
@@ -128,7 +128,7 @@ OTHER_TRAILERS = {
     machine_log.LOG_END,
     TRACE,
 }
-TRUST_CHECKS = (trust_verification, log_checks, acts, trust_traces)
+TRUST_CHECKS = (trust_verification, log_checks, acts, behaviour_checks, trust_traces)
 TRUST_FINDINGS = {
     "no-space": "the clone has no readable space",
     "keys-missing": "commits are signed or logged, but there is no chain of keys",
@@ -155,15 +155,23 @@ TRUST_FINDINGS = {
     "missing-trace": "the trace that a commit names is missing",
     "changed-trace": "the trace of a commit is not the one that it names, and no purge or attachment explains that",
     "replayed-statement": "two commits have the same statement",
-    "weak-proof": "a decision is proved more weakly than the policy asks; with `--strict`: not by the person's own key",
-    "too-few-people": "fewer people proved a decision than the policy asks",
+    "weak-proof": "an act of a person is proved more weakly than the policy asks; with `--strict`: not by their own key",
+    "too-few-people": "fewer people proved an act than the policy asks",
+    "unstated-adoption": "a commit lets a version of a behaviour run that nobody adopted there",
+    "wrong-landing": "a landing's commit is made from other heads than its event names",
+    "copied-key": "a passkey proved two acts with one counter, so it was copied",
+    "bad-assertion": "a passkey was used at another place, for something else, or without its user",
+    "wrong-key": "a proof names another key than the one that made it",
+    "unknown-method": "a proof is of an unknown kind",
+    "malformed-proof": "a proof cannot be read",
+    "wrong-machine": "a machine certified the key of an agent for another machine or space",
     "bad-signature": "a signature or proof does not match",
     "malformed-signature": "a signature or proof cannot be read",
     "wrong-namespace": "a signature was made for another purpose",
     "strange-commit": "a commit has a header that git does not write",
     "unknown-key": "a commit or statement is signed with a key that is not enrolled",
     "revoked-key": "a commit or statement is signed with a key that was revoked before",
-    "wrong-agent-key": "a commit is signed with the key of another agent",
+    "wrong-agent-key": "a commit is signed with the key of another agent, or a decision with the key of an agent",
     "expired-agent-key": "a commit is signed with the key of an agent after its end",
     "malformed-statement": "a statement cannot be read",
     "wrong-statement": "a statement is about something else than its commit",
@@ -177,6 +185,7 @@ VARIABLE_CODES = {
     *("bad-signature", "malformed-signature", "wrong-namespace", "strange-commit", "unknown-key", "revoked-key", "wrong-agent-key"),
     *("expired-agent-key", "malformed-statement", "wrong-statement", "no-proof", "wrong-person", "not-allowed", "not-authorized"),
     *("forged-root", "missing-commit", "damaged-commit", "weak-proof", "too-few-people"),
+    *("copied-key", "bad-assertion", "wrong-key", "unknown-method", "malformed-proof", "wrong-machine"),
 }
 """Codes of findings that are not constants where they are reported."""
 FINDINGS = {

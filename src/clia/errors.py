@@ -157,6 +157,12 @@ class StaleRequest(Conflict):
         return self.fields.get("answered_by")
 
 
+class AwaitsOthers(Conflict):
+    """The caller's statement is recorded; the act is carried out once enough other people state the same."""
+
+    code = "awaits-others"
+
+
 class Denied(CliaError):
     """The caller is not allowed to do this."""
 

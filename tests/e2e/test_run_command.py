@@ -316,3 +316,15 @@ def test_a_setup_command_is_approved_with_an_option_or_at_a_terminal_and_never_b
             assert person.ends() == code
     assert "echo prepared" not in place.run("scout", "true").err, "it was run in this worktree"
     assert clia("checkout", "scout", "../mine", cwd=place.root).code == 0
+
+
+def test_the_commits_of_a_run_are_signed_with_a_key_that_ends_with_it(place: RunSpace) -> None:
+    path = Path(
+        place.run("scout", "sh", "-c", 'echo 1 > work.txt; test -r "$CLIA_AGENT_KEY" && echo "$CLIA_AGENT_KEY"').out.split()[-1]
+    )
+    assert not path.exists()
+    with place.open() as space:
+        report = space.trust.verify()
+        assert report.findings == ()
+        assert [signer.commits for signer in report.signers if signer.owner == "scout"] == [1]
+        assert "clia/signing/agents" in str(path)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 ACTS: dict[str, Callable[[clia.Space], object]] = {
     "decide": lambda space: space.decide("scout", "yes"),
+    "decide with proofs": lambda space: space.sessions.decide_with_proofs("scout", "{}", []),
     "define a flow": lambda space: space.sessions.define("f", "def main(input):\n    return 1\n"),
     "land another": lambda space: space.land("helper", "main"),
     "archive another": lambda space: space.agents.archive("helper"),
@@ -85,7 +86,7 @@ def test_every_verb_for_people_is_tried() -> None:
         *("decide", "define", "land", "archive", "restore", "claim", "trace_purge", "add_behaviour", "adopt_behaviour"),
         *("retire_behaviour", "follow_policy", "rotate_key", "add_peer", "change_peer", "share", "remove_peer", "grant", "revoke"),
         *("init_trust", "enrol_key", "revoke_key", "rotate_machine_key", "set_trust_policy", "accept_finding"),
-        *("reprofile", "retry"),
+        *("reprofile", "retry", "decide_with_proofs"),
     }
 
 

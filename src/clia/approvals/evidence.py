@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 from clia.errors import CliaError
 from clia.git.records import FILE
+from clia.git.tree_changes import changed_paths
 from clia.identities.journal_union import is_journal
 from clia.space.model import json_object
 from clia.values.people import AGENT_DOMAIN, is_listed, name_and_email, names_agent
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 TEST = "test"
 _YES = ("approve", "approved", "accept", "accepted", "yes", "ok")
-_FOLDER = 0o040000
 
 
 APPROVE, REJECT = "approve", "reject"
@@ -80,13 +80,6 @@ def answer_of(commit: AgentCommit) -> Any:
     """The answer that a decision records."""
     wrapped = json_object(f'{{"value":{commit.value}}}') if commit.value else None
     return None if wrapped is None else wrapped.get("value")
-
-
-class TreeListing(Protocol):
-    """Reads trees."""
-
-    def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
-        """The entries of a tree."""
 
 
 class RecordedHistory(Protocol):
@@ -270,25 +263,6 @@ def only_journals_differ(source: RecordedHistory, before: str, after: str) -> bo
     paths = changed_paths(source, before, after)
     entries = [source.entry(after, path) for path in paths if is_journal(path)]
     return len(entries) == len(paths) and all(entry is not None and entry.mode == FILE for entry in entries)
-
-
-def changed_paths(source: TreeListing, before: str | None, after: str) -> list[str]:
-    """The paths that differ between two trees, sorted. A renamed file is two paths."""
-    paths: list[str] = []
-    waiting: list[tuple[str, str | None, str | None]] = [("", before, after)]
-    while waiting:
-        prefix, *trees = waiting.pop()
-        sides = [{} if tree is None else dict(source.listing(tree)) for tree in trees]
-        for name in sides[0].keys() | sides[1].keys():
-            entries = [side.get(name) for side in sides]
-            if entries[0] == entries[1]:
-                continue
-            folders = [entry.cid if entry is not None and entry.mode == _FOLDER else None for entry in entries]
-            if any(folders):
-                waiting.append((f"{prefix}{name}/", folders[0], folders[1]))
-            if any(entry is not None and entry.mode != _FOLDER for entry in entries):
-                paths.append(prefix + name)
-    return sorted(paths)
 
 
 def is_yes(commit: AgentCommit) -> bool:

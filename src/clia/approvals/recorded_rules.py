@@ -12,9 +12,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from clia.approvals.evidence import APPROVE, REJECT, Approvers, Evidence, changed_paths, is_recorded, is_yes
+from clia.approvals.evidence import APPROVE, REJECT, Approvers, Evidence, is_recorded, is_yes
 from clia.approvals.history import CoreHistory
 from clia.errors import CliaError, NotAllowed
+from clia.git.tree_changes import changed_paths
 from clia.rules.evaluation import RuledAction, evaluate, reason
 from clia.rules.model import COMMIT, DECISION, DENY, LAND, REQUIRE, SIGNATURE, TESTS, TRACE
 from clia.rules.patterns import path_may_match

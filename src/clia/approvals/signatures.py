@@ -61,7 +61,7 @@ class RecordedSignatures(NamedTuple):
             stated = stated_in(commit.trailers)
             if proved.strength == ATTESTED or stated is None or stated.statement is None:
                 return False
-            check_statement(stated.statement, commit, commit.trailer("Clia-Agent") or "", meta_of(commit))
+            check_statement(stated.statement, proved, commit, commit.trailer("Clia-Agent") or "", meta_of(commit))
         except (CliaError, ValueError):
             return False
         return True

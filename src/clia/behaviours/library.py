@@ -25,7 +25,7 @@ from clia.behaviours.model import (
 )
 from clia.errors import Ambiguous, CliaError, Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef
 from clia.sessions.flows import SOURCE_MAX, check_new_name
-from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, ChainChange, ChainState, read_behaviour
+from clia.space.behaviour_chains import ADOPT, AUTOMATIC, DEFINE, PROPOSE, RETIRE, ChainChange, ChainState, read_behaviour
 from clia.space.behaviour_chains import TRIAL as TRIAL_EVENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -277,9 +277,8 @@ class BehaviourLibrary:
                 raise not_adopted(name, cid)
             if state.may_run(cid) and (trial or state.current == cid):
                 return None
-            return ChainChange(
-                TRIAL_EVENT if trial else ADOPT, cid, order.by or self._core.person_stamp(), text, data, order.details
-            )
+            details = order.details if by_person else {**order.details, AUTOMATIC: True}
+            return ChainChange(TRIAL_EVENT if trial else ADOPT, cid, order.by or self._core.person_stamp(), text, data, details)
 
         self._chains.change(name, decide)
         return self.version(cid, name)

@@ -21,6 +21,7 @@ from clia.programs.runner import ProgramCommand
 from clia.programs.worktree import ProgramWorktree, TracedOutput
 from clia.redaction import secrets
 from clia.space.core import CommitText
+from clia.trust.machine_keys import AGENT_KEY
 from clia.values.background import retry_while_unavailable
 from clia.values.commit_messages import check_text
 from clia.values.refs import check_name
@@ -135,6 +136,7 @@ class _ProgramRun:
         title = _shown(shlex.join(options.words))
         self._line = secrets.redact(title).text if world.redact else title
         self._instructions: str | None = None  # file with what the agent must know
+        self._key: str | None = None  # file with the key that signs the agent's commits
 
     def run(self) -> RunReport:
         work, tell = self._work, self._world.tell
@@ -156,6 +158,17 @@ class _ProgramRun:
         except FileError as err:
             raise self._hinted(err) from None
         space.trace(agent, RUN, f"$ {self._line}")
+        self._key = space.trust.start_agent_key(agent)
+        try:
+            return self._run(spawned, accepted, left)
+        finally:
+            if self._key is not None:
+                with suppress(CliaError):  # it expires by itself
+                    space.trust.end_agent_key(self._key)
+
+    def _run(self, spawned: bool, accepted: Sequence[str], left: str | None) -> RunReport:
+        work, tell = self._work, self._world.tell
+        space, agent = work.space, work.agent
         if accepted:
             reason = self._options.birth.accept_incomplete
             space.trace(agent, RUN, f"runs with an incomplete profile: {reason}", data={"findings": list(accepted)})
@@ -285,6 +298,8 @@ class _ProgramRun:
         variables = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
         variables |= {"CLIA_AGENT": work.agent, "CLIA_RUN": os.path.dirname(work.space.home), "PWD": work.directory}
         variables["CLIA_RUN_SECRET"] = self._world.secret
+        if self._key is not None:
+            variables[AGENT_KEY] = self._key
         if self._instructions is not None:
             variables["CLIA_INSTRUCTIONS"] = self._instructions
         return ProgramCommand(self._options.words, work.directory, variables)

@@ -41,9 +41,14 @@ def inbox(
     chosen = [(request, space.sessions.rule(request)) for request in waiting if everything or is_for_people(request)]
     attempts = {(attempt.task.agent, attempt.task.request): attempt for attempt in space.sessions.attempts()} if everything else {}
 
+    waits = [act for act in space.trust.waiting() if act.request] if chosen else []
+
     def show() -> None:
         for request, rule in chosen:
             sessions.show_request(request, rule, path=path, attempts=attempts.get((request.agent, request.id)))
+            for act in (act for act in waits if (act.about, act.request) == (request.agent, request.id)):
+                text = f"  {len(act.people)} of {act.threshold}: {', '.join(act.people)} answered {json_text(act.value)}"
+                show_line((one_line(text), "yellow"))
             if request.session.startswith(ASK):
                 from clia.capture.permissions.prompts import is_waited_for
 

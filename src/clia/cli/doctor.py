@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.health import Ailment
     from clia.space.attribution.health import LineFinding
+    from clia.trust.service import SigningState
 
     HealthRow = tuple[str, str, bool]
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _DRIFTED_SHOWN = 20
 
 
-@json_form("id", "agents", "ailments", "beside", "broken_checkouts", "lost", "drifted", "lines")
+@json_form("id", "agents", "ailments", "beside", "broken_checkouts", "lost", "drifted", "lines", "signing")
 class SpaceHealth(NamedTuple):
     """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
 
@@ -52,11 +53,13 @@ class SpaceHealth(NamedTuple):
     lost: tuple[GuardrailLoss, ...] = ()  # guardrails that earlier agents had, and that are gone without a decision
     drifted: tuple[AgentIdentity, ...] = ()  # agents whose identity at their place is not the recorded one
     lines: tuple[LineFinding, ...] = ()  # why lines have no author, or the wrong one
+    signing: SigningState | None = None  # whether this clone can sign what it records
 
     @property
     def sound(self) -> bool:
         """Whether the space opens and every problem found has been repaired."""
-        return self.error is None and all(ailment.repaired for ailment in self.ailments)
+        can_sign = self.signing is None or self.signing.problem is None
+        return self.error is None and can_sign and all(ailment.repaired for ailment in self.ailments)
 
 
 @json_form("python", "git", "path", "repository", "opened", "agents", opened="space")
@@ -157,7 +160,8 @@ def _space_health(path: str, settings: Settings, *, repair: bool) -> SpaceHealth
             lost = tuple(space.identities.lost_guardrails())
             drifted = tuple(space.identities.drifted())
             lines = tuple(space.local.line_findings())
-            return SpaceHealth(space.id, len(space.agents()), None, ailments, beside, broken, lost, drifted, lines)
+            signing = space.trust.signing()
+            return SpaceHealth(space.id, len(space.agents()), None, ailments, beside, broken, lost, drifted, lines, signing)
     except NotFound as err:
         return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
     except CliaError as err:
@@ -190,6 +194,7 @@ def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
         ("path", report.agents.path, True),
         ("repository", repository or "none: not inside a git repository", repository is not None),
         _space_row(report.space),
+        *_signing_rows(report.space),
         *_store_rows(report.space),
         *_checkout_rows(report.space),
         *_identity_rows(report.space),
@@ -223,6 +228,17 @@ def _space_row(space: SpaceHealth | None) -> HealthRow:
     wrong = sum(not ailment.repaired for ailment in space.ailments)
     problems = f", {counted(wrong, 'problem')}" if wrong else ""
     return "space", f"{space.id}, {counted(space.agents, 'active agent')}{problems}", not wrong
+
+
+def _signing_rows(space: SpaceHealth | None) -> list[HealthRow]:
+    """Whether what is recorded here is signed."""
+    signing = None if space is None else space.signing
+    if signing is None or not signing.signing:
+        return []
+    if signing.problem is not None:
+        return [("signing", one_line("; ".join([f"nothing is recorded: {signing.problem}", *signing.hints])), False)]
+    hint = "the key of this clone is not enrolled; in a clone that is: clia key enrol NAME --machine KEY"
+    return [("signing", "the key of this clone is enrolled" if signing.enrolled else hint, signing.enrolled)]
 
 
 def _store_rows(space: SpaceHealth | None) -> list[HealthRow]:

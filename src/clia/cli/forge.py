@@ -131,8 +131,10 @@ def mcp(
         hints = [f"clia serve prints it: {_DEFAULT_ADDRESS}"]
         raise InvalidInput(message, code="usage", hints=hints, fields={"field": "forge"})
     agent = agent or os.environ.get("CLIA_AGENT") or None
+    from clia.trust.agent_keys import AgentKeys
+
     # Tools are called by models, not by people. A client could fill in a form itself, so no person's key signs its answers.
-    settings = settings._replace(agent=agent or "mcp-client", prove=None)
+    settings = settings._replace(agent=agent or "mcp-client", prove=None, agent_keys=AgentKeys(certify=True))
     path = os.path.abspath(path)
     if not os.path.isdir(path):
         raise InvalidInput(f"{path} is not a directory", code="not-a-directory", fields={"path": path})

@@ -119,6 +119,7 @@ EXAMPLES = {
     "key accept": 'clia key accept rewound-ref refs/heads/agents/scout -m "dropped on purpose"',
     "key allowed-signers": "clia key allowed-signers",
     "policy show": "clia policy show",
+    "policy waiting": "clia policy waiting",
     "policy set": "clia policy set policy.json",
     "peer add": 'clia peer add friends --key "$(clia key show --path ../friends)" --url ../friends',
     "peer list": "clia peer list",

@@ -71,12 +71,8 @@ def agents_journal(
     tags: list[str] = several("TAG", "tags, separated by blanks or commas"),
     signature: str = opt("auto|SIG", "signature (default: the one of the profile)", default="auto"),
     dirs_touched: list[str] = several("DIR", "directories that the work touched"),
-<<<<<<< HEAD
     idempotency_key: str | None = opt("KEY", "write only one entry per key", "--key", former="--idempotency-key"),
-=======
-    idempotency_key: str | None = opt("KEY", "write only one entry per key"),
     waives: str | None = opt("HASH", "approve, as an operator, that a guardrail is waived; recorded as a commit"),
->>>>>>> h-guard
     target: WriteLocation = TARGET,
 ) -> Answer[JournalResult]:
     """Append an entry to the journal of an identity."""

@@ -11,14 +11,14 @@ from clia.cli.command import Answer, arg, command, flag, many, opt
 from clia.cli.federation import HEARD_HINT
 from clia.cli.inputs import invalid_option
 from clia.cli.output import one_line, write
-from clia.cli.rendering import show_hints, show_rows, styled
+from clia.cli.rendering import show_hints, show_line, show_rows, styled
 from clia.errors import FileError, InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.federation.model import Key
-    from clia.trust.service import KeyList
+    from clia.trust.service import KeyList, WaitingAct
 
 _FILE_MAX = 64 * 1024
 
@@ -142,6 +142,24 @@ def policy_show(space: Space) -> Answer[dict[str, Any]]:
     """
     policy = space.trust.policy()
     return Answer(policy, lambda: write(json.dumps(policy, indent=2) + "\n"))
+
+
+@command("policy waiting")
+def policy_waiting(space: Space) -> Answer[list[WaitingAct]]:
+    """List acts that some people have stated and that wait for more.
+
+    Another person does the same, with a key of their own.
+    """
+    acts = space.trust.waiting()
+
+    def show() -> None:
+        if not acts:
+            show_line("nothing waits for more people")
+            return
+        rows = [(act.verb, act.about, f"{len(act.people)} of {act.threshold}", ", ".join(act.people), act.reason) for act in acts]
+        show_rows(("act", "about", "", "people", "why"), rows, wrapped=("why",))
+
+    return Answer(acts, show)
 
 
 @command("policy set")

@@ -177,6 +177,7 @@ TREE = Group(
             "What the acts of people need: how many people, and how strong proofs.",
             keys={
                 "show": "print the policy",
+                "waiting": "list acts that wait for more people",
                 "set": "replace the policy",
             },
         ),

@@ -126,6 +126,9 @@ def _problems(space: Space, problems: list[str]) -> list[str]:
     store = space.local.store_problem()
     if store is not None:
         problems.append(f"{store.message} (see: clia doctor)")
+    signing = space.trust.signing()
+    if signing.problem is not None:
+        problems.append(f"nothing is recorded: {signing.problem} (see: clia doctor)")
     from clia.capture.ingest import has_events
 
     if has_events(space, os.environ):

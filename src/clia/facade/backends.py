@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clia.facade.settings import clock_of, person_of
 from clia.git.records import Stamp
 from clia.git.repository import open_repository
-from clia.trust.machine_keys import machine_key_of
+from clia.trust.machine_keys import AGENT_KEY, machine_key_of
 from clia.trust.move_log import MoveLog
 
 TYPE_CHECKING = False
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.traces import Chunks
     from clia.store.interface import Locks, Queue, Store
-    from clia.trust.enrolling import Prover
+    from clia.trust.agent_keys import AgentKeys
+    from clia.trust.proving import Prover
     from clia.values.clock import Clock
 
 _SHELVES_LOCK = Lock()
@@ -60,6 +61,11 @@ def connect(root: str, settings: Settings) -> Git:
         return Stamp(person.name, person.email, int(clock_of(settings)().timestamp()))
 
     git.objects.sign = machine.sign
+    path = environment.get(AGENT_KEY) or None
+    if path is not None or settings.agent_keys is not None:
+        from clia.trust.agent_keys import AgentKeys, sign_as_agents  # few processes have a key of an agent
+
+        sign_as_agents(git, machine, settings.agent_keys or AgentKeys(path))
     git.refs.log = MoveLog(git, machine, stamp, reached, settings.notify or ignore_step)
     return git
 
@@ -118,6 +124,7 @@ class SpaceOptions(NamedTuple):
     store: str | None  # the address of a store on a server
     agent: str | None = None  # the agent that acts; None: a person
     prove: Prover | None = None  # proves the statements of people with their own keys
+    agent_keys: AgentKeys | None = None  # the keys of agents that this process certifies
 
 
 def session_backend(components: Components) -> SessionBackend:

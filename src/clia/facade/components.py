@@ -7,14 +7,14 @@ only. Threads may share a space: each component is built once.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
-from clia.errors import Denied
+from clia.errors import CliaError, Denied
 from clia.facade.backends import federation_resources, session_backend
 from clia.space.core import CommitText, UnapprovedChange
 from clia.space.envelope import Envelope
@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from clia.space.verification import Checks, Report
     from clia.store.interface import Queue
     from clia.trust.enrolling import TrustKeys
+    from clia.trust.statements import RecordedAct
 
     Contents = tuple[Mapping[str, Content] | None, Mapping[str, Content | None] | None]
 
@@ -149,8 +150,16 @@ class Components:
         with self.building:
             if "replay" in self.__dict__:
                 self.replay.close()
+            self._end_agent_keys()
         self._state.close()
         self.core.store.close()
+
+    def _end_agent_keys(self) -> None:
+        """End the agents' keys that this process certified."""
+        keys = self.options.agent_keys.end() if self.options.agent_keys is not None else []
+        if keys:
+            with suppress(CliaError):  # they expire by themselves
+                self.trust_keys.end_agent_keys(keys)
 
     @property
     def porcelain(self) -> GitPorcelain:
@@ -195,7 +204,12 @@ class Components:
         chosen = self.git.setting(LAND)
         default = "" if chosen is None else landing_form(chosen)
         trees, guard = self.tree_merging, self.approvals
-        return Landing(self.core, self.envelope, self.attributions, trees, guard, default, self.git.refs.checked_out)
+        checked_out = self.git.refs.checked_out
+        return Landing(self.core, self.envelope, self.attributions, trees, guard, default, checked_out, self.state_act)
+
+    def state_act(self, act: RecordedAct) -> list[tuple[str, str]]:
+        """The trailers with a person's statement of an act; builds the keys only if needed."""
+        return self.trust_keys.prover.act(act)
 
     changes: part[AgentChanges] = built("clia.space.changes:AgentChanges", "core agents history landing tree_merging line_diffs")
     renaming: part[Renaming] = built("clia.space.renaming:Renaming", "core envelope agents relations porcelain")
@@ -425,7 +439,7 @@ class Components:
         "clia.space.attribution.health:AttributionHealth", "core attributions line_diffs"
     )
     relinking: part[Relinking] = built("clia.space.relinking:Relinking", "core envelope traces porcelain attributions")
-    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain archiving")
+    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope porcelain archiving state_act")
 
     @part
     def captures(self) -> Captures:
@@ -477,8 +491,8 @@ class Components:
         from clia.sessions.decisions import Decisions
         from clia.sessions.service import answer_checker
 
-        prove = lambda *act: self.trust_keys.trailers(*act)  # noqa: E731, PLW0108  # built only if needed
-        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config), prove)
+        prover = lambda: self.trust_keys.prover  # noqa: E731  # built only if needed
+        return Decisions(self.core, self.envelope, self.commits, self.lifecycle, answer_checker(self.config), prover)
 
     reopening: part[Reopening] = built("clia.sessions.reopening:Reopening", "core envelope lifecycle")
     agreement: part[Agreement] = built("clia.sessions.agreement:Agreement", "core checkpoints")
@@ -499,7 +513,7 @@ class Components:
 
     # Behaviours
 
-    chains: part[BehaviourChains] = built("clia.space.behaviour_chains:BehaviourChains", "core envelope")
+    chains: part[BehaviourChains] = built("clia.space.behaviour_chains:BehaviourChains", "core envelope state_act")
     library: part[BehaviourLibrary] = built("clia.behaviours.library:BehaviourLibrary", "core chains flows")
     observations: part[ObservationIndex] = built("clia.behaviours.index:ObservationIndex", "core")
 
@@ -511,9 +525,7 @@ class Components:
 
     keys: part[SpaceKeys] = built("clia.federation.keys:SpaceKeys", "core envelope resources.ring resources.verifier")
     peers: part[Peers] = built("clia.federation.peers:Peers", "core envelope resources.verifier")
-    capabilities: part[Capabilities] = built(
-        "clia.federation.capabilities:Capabilities", "core envelope registry peers resources.nonce"
-    )
+    capabilities: part[Capabilities] = built("clia.federation.capabilities:Capabilities", "core envelope registry peers state_act")
     announcing: part[Announcer] = built("clia.federation.announcing:Announcer", "core envelope registry keys resources")
     peer_tokens: part[PeerTokens] = built("clia.federation.announcing:PeerTokens", "core peers keys announcing resources")
 

@@ -126,6 +126,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     chunks = secrets.redact_entry if settings.redact else _keep_chunk
     entry_max = settings.entry_max or git.positive_number("clia.traceEntryMax") or ENTRY_MAX
     options = SpaceOptions(place, chunks, entry_max, store_address(git, settings), acting_agent(settings), settings.prove)
+    options = options._replace(agent_keys=settings.agent_keys)
     components = Components(git, core, state, options, hub_sync)
     if is_on(git.setting(UPKEEP)):
         git.refs.counted = lambda: _count_move(git, components.home)

@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from clia.trust.enrolling import Prover
+    from clia.trust.agent_keys import AgentKeys
+    from clia.trust.proving import Prover
     from clia.values.clock import Clock
 
 
@@ -38,6 +39,7 @@ class Settings(NamedTuple):
     config: str | None = None  # the operator's file; default: clia/config.toml in the git directory
     person_config: str | None = None  # as `config`, unless an agent acts: its environment does not choose the configuration
     prove: Prover | None = None  # proves statements of people with their own keys; default: the machine vouches
+    agent_keys: AgentKeys | None = None  # keys that sign agents' own commits; default: the one of the run, else none
     agent: str | None = None  # the agent that acts: it may record and ask, not decide; default: CLIA_AGENT. Empty: a person
 
 

@@ -13,7 +13,7 @@ import os
 from clia.errors import FileError, InvalidInput
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
-from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
+from clia.verbs import ADMIN, VIEWER, actor, alias, for_people, service, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -296,7 +296,8 @@ class Space:
     ) -> Landed | UpToDate | Conflicts:
         """Bring the agent's work to a branch that is not an agent's: as one commit, by a merge or by a fast-forward."""
         form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto, head)
-        return self._components.landing.land(name, branch, how=form, message=message, head=head)
+        is_agent = actor(self._components.options.agent) is not None
+        return self._components.landing.land(name, branch, how=form, message=message, head=head, by_agent=is_agent)
 
     # History
 

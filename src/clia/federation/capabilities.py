@@ -17,8 +17,9 @@ from clia.space.events import read_events, revoked_by
 from clia.space.model import EVENT
 from clia.space.remotes import CAPABILITIES_LOCK
 from clia.store.interface import GateFacts, GateQuestion, GrantFact
+from clia.trust.statements import GRANT, UNGRANT, RecordedAct
 from clia.values import refs as names
-from clia.values.canonical import canonical_bytes
+from clia.values.canonical import canonical_bytes, digest
 from clia.values.commit_messages import check_count, check_flag, check_text, compose
 from clia.values.typed_objects import as_bytes
 from clia.values.types import is_type_name
@@ -34,18 +35,21 @@ if TYPE_CHECKING:
     from clia.space.type_registry import Registry
     from clia.store.interface import Transaction
 
+    State = Callable[[RecordedAct], list[tuple[str, str]]]
+
 _COMPILED = "gate/compiled"
 _EXPIRES_MAX = 2**40
 """Rejects expiry times in milliseconds."""
 
 
 class Capabilities:
-    def __init__(self, core: Core, envelope: Envelope, registry: Registry, peers: Peers, nonce: Callable[[], str]) -> None:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, peers: Peers, state: State = lambda _: []) -> None:
+        """``state`` returns the trailers with a person's statement of an act."""
+        self._state = state
         self._core = core
         self._envelope = envelope
         self._registry = registry
         self._peers = peers
-        self._nonce = nonce
 
     def grant(self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None) -> Grant:
         """Grant something; an equal valid grant is reused."""
@@ -64,10 +68,11 @@ class Capabilities:
                 if grant[2:7] == (space, type_, trigger, execute, expires):
                     return grant
             terms = {"agentic_type": type_, "trigger": trigger, "execute": execute, "expires": expires}
-            nonce = self._nonce()  # so that it can be granted again after a revocation
+            # Of the chain as it is: it can be granted again after a revocation, and two people state the same.
+            nonce = digest([core.refs.get(names.CAPABILITIES), space, terms])[:32]
             body = {"type": "capability", "peer": space, **terms, "nonce": nonce}
             cid = core.objects.write_blob(as_bytes(body))
-            self._append({"event": "grant", "capability": body}, f"grant: {peer} {type_} {trigger}")
+            self._append({"event": "grant", "capability": body}, f"grant: {peer} {type_} {trigger}", space)
             return next(grant for grant in self.all() if grant.cid == cid)  # while the lock prevents a revocation
 
     def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, cid: str | None = None) -> list[Grant]:
@@ -88,7 +93,9 @@ class Capabilities:
             conditions = {field: value for field, value in filters.items() if value is not None}.items()
             grants = [grant for grant in self.all() if conditions <= grant._asdict().items()]
             if grants:
-                self._append({"event": "revoke", "grants": [grant.cid for grant in grants]}, subject.format(len(grants)))
+                space = grants[0].space
+                body = {"event": "revoke", "grants": [grant.cid for grant in grants], "peer": space}
+                self._append(body, subject.format(len(grants)), space)
         return grants
 
     def all(self) -> list[Grant]:
@@ -118,7 +125,7 @@ class Capabilities:
         terms = (grant["agentic_type"], grant["trigger"], grant["execute"], grant["expires"])
         return Grant(cid, peer_names.get(space, space), space, *terms, f"{by.name} <{by.email}>", by.at)
 
-    def _append(self, body: Mapping[str, Any], subject: str) -> None:
+    def _append(self, body: dict[str, Any], subject: str, space: str) -> None:
         """Append an event; the commit's tree holds every grant that is then valid."""
         core = self._core
         tip = core.refs.get(names.CAPABILITIES)
@@ -129,9 +136,11 @@ class Capabilities:
         tree = core.objects.commit(tip).tree if tip else core.empty_tree()
         entries = core.objects.entries(tree)
         changes |= {f"{cid}.json": None for cid in body.get("grants", ()) if f"{cid}.json" in entries}
-        by = core.person_stamp()
-        message = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "capability")
-        new = core.objects.write_commit(core.objects.update_tree(tree, changes), [tip] if tip else [], by, by, message)
+        by, new_tree = core.person_stamp(), core.objects.update_tree(tree, changes)
+        verb = GRANT if body["event"] == "grant" else UNGRANT
+        proofs = self._state(RecordedAct(verb, space, body, tip or "", new_tree))
+        message = compose(subject, [(EVENT, canonical_bytes(body).decode("utf-8")), *proofs], "capability")
+        new = core.objects.write_commit(new_tree, [tip] if tip else [], by, by, message)
         core.reached("objects-written")
         core.refs.move(names.CAPABILITIES, tip, new, "clia: capability")
         core.reached("committed")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from clia.forge.forge import ExtraApp, Forge, Site
 
 STATIC = Path(__file__).parent / "static"
+_DEGRADED = ("no-signing-key", "signing-key-locked", "signing-key-unreadable", "key-exposed")
 _OPEN = ("/login", "/static/", "/healthz")
 """Paths that need no login."""
 _FOR_PROGRAMS = ("/api/", "/events", "/healthz", "/metrics", "/mcp/", FEDERATION)
@@ -208,7 +209,10 @@ def _to_overview(request: Request) -> Response:
 
 
 async def _health(request: Request) -> Response:
-    """Check that every store and repository responds within the probe timeout. Only users see the names of the spaces."""
+    """Check that every store and repository responds within the probe timeout. Only users see the names of the spaces.
+
+    A space that can be read, and records nothing because its key is missing or locked, is degraded.
+    """
     forge, limiter = forge_of(request), CapacityLimiter(1)
     spaces = {}
     for site in forge.sites.values():
@@ -217,18 +221,20 @@ async def _health(request: Request) -> Response:
             spaces[site.name] = await asyncio.wait_for(answer, _PROBE)
         except TimeoutError:
             spaces[site.name] = "no-answer"
-    good = all(state == "ok" for state in spaces.values())
+    good = all(state == "ok" or state in _DEGRADED for state in spaces.values())
+    status = "failing" if not good else "ok" if all(state == "ok" for state in spaces.values()) else "degraded"
     shown = {"spaces": spaces} if request.state.identity.user is not None else {}
-    return JSONResponse({"status": "ok" if good else "failing", **shown}, status_code=200 if good else 503)
+    return JSONResponse({"status": status, **shown}, status_code=200 if good else 503)
 
 
 def _answers(site: Site) -> str:
     try:
         site.space.pending()
         site.space.agents()
+        problem = site.space.trust.signing_problem()
     except CliaError as err:
         return err.code
-    return "ok"
+    return "ok" if problem is None else problem.code
 
 
 def _metrics(request: Request) -> Response:

@@ -19,6 +19,8 @@ from clia.errors import BadSignature, CliaError, Conflict, InvalidInput, StaleRe
 from clia.forge.problems import PROBLEM, problem, status_of
 from clia.trust.key_chain import is_person
 from clia.trust.passkeys import PasskeyPlace
+from clia.trust.policy import decided_act
+from clia.trust.proving import preview, supplied
 from clia.trust.statements import (
     ATTESTED,
     DECIDE,
@@ -42,10 +44,14 @@ if TYPE_CHECKING:
     from clia.forge.pages.common import Visit
     from clia.sessions.model import Decision, Request
     from clia.space.model import AgentCommit
+    from clia.trust.policy import PolicyAct
+    from clia.trust.service import WaitingAct
     from clia.trust.statements import PersonalStatement, StatementProof
     from clia.users.passkeys import StoredPasskey
 
 STATEMENT_FIELD, ASSERTION_FIELD, QUESTION_FIELD = "_statement", "_assertion", "_asked"
+PREVIEW_FIELD = "_preview"
+"""Set by the script of a form that asks what the person has to sign."""
 
 
 def passkeys_of(forge: Forge) -> Passkeys:
@@ -103,16 +109,28 @@ class Signing:
 
     def warning(self, request: Request) -> str | None:
         """What the user is told before an answer that is weaker than the policy asks."""
-        kind = request.kind
-        needed = self._visit.space.trust.needed(DECIDE, request.agent, kind)
+        needed = self._visit.space.trust.needed(self._act(request))
+        asks = f"The policy asks for a proof by {needed.strength}"
         if not is_weaker(ATTESTED, needed.strength) and needed.threshold <= 1:
             return None
-        if needed.threshold > 1:
-            return f"The policy asks for {needed.threshold} people; one answer alone is refused."
-        asks = f"The policy asks for a proof by {needed.strength}"
+        if needed.threshold > 1 and self.can_sign(request):
+            return f"This needs {needed.threshold} people: your answer waits until as many have given the same."
         if self.can_sign(request):
             return f"{asks}: an answer without your passkey is refused."
         return f"{asks}, and you have no enrolled passkey here: your answer is refused. Click your name to add one."
+
+    def _act(self, request: Request) -> PolicyAct:
+        """The act as rules match it, before the answer is known."""
+        meta = {"asked": self._visit.space.local.redacted({"payload": request.payload})["payload"], "kind": request.kind}
+        return decided_act(request.agent, meta, None)
+
+    def waiting(self, request: Request) -> list[WaitingAct]:
+        """What others have answered to a question that needs several people."""
+        return [act for act in self._all_waiting if act.verb == DECIDE and (act.about, act.request) == (request.agent, request.id)]
+
+    @cached_property
+    def _all_waiting(self) -> list[WaitingAct]:
+        return self._visit.space.trust.waiting()
 
     def can_sign(self, request: Request) -> bool:
         return bool(self.keys) and bool(self.question(request))
@@ -137,15 +155,36 @@ def statement_options(visit: Visit, request: Request | None, answer: Callable[[R
     return JSONResponse({"statement": statement.data().decode("utf-8"), "publicKey": options})
 
 
+def act_options(visit: Visit, act: Callable[[Visit], object]) -> Response:
+    """What the browser needs to sign the act of a form; nothing to sign if it needs no statement. The act is not carried out."""
+    try:
+        keys, place = Signing(visit).keys, place_of(visit.forge)
+        statement = preview(visit.user.by, lambda: act(visit)) if keys and place is not None else None
+    except CliaError as err:
+        return JSONResponse(problem(err), status_code=status_of(err), media_type=PROBLEM)
+    if statement is None or place is None:
+        return JSONResponse({"statement": None})
+    options = request_options(statement.challenge(), place.rp_id, keys)
+    return JSONResponse({"statement": statement.data().decode("utf-8"), "publicKey": options})
+
+
+def signed_act(visit: Visit, act: Callable[[Visit], str]) -> str:
+    """Carry out the act of a form that the user signed."""
+    statement = read_statement(visit.field(STATEMENT_FIELD))
+    proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement, by=visit.user.by)
+    with supplied(visit.user.by, statement, [proof]):
+        return act(visit)
+
+
 def signed_decision(visit: Visit, request: Request) -> Decision:
     """Record the answer that the user signed."""
     statement = read_statement(visit.field(STATEMENT_FIELD))
     if (statement.about, statement.request) != (request.agent, request.id):
         message, fields = "the signed answer is for another question", {"request": statement.request}
         raise Conflict(message, code="other-statement", hints=["answer the question again"], fields=fields)
-    if statement.person != visit.user.by:
+    if statement.person != visit.user.by and not visit.space.trust.is_signing():
         raise BadSignature("the signed answer is by another person", code="wrong-person", fields={"person": statement.person})
-    proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement)
+    proof = passkeys_of(visit.forge).sign(visit.user.name, visit.field(ASSERTION_FIELD), statement, by=visit.user.by)
     return visit.space.sessions.decide_signed(statement, [proof], by=visit.user.by)
 
 

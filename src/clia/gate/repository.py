@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import subprocess
 
-from clia.approvals.evidence import changed_paths
 from clia.errors import GitError, NoSuchObject
 from clia.git.records import Commit, Stamp, TreeEntry
+from clia.git.tree_changes import changed_paths
 from clia.space.model import agent_commit
 
 TYPE_CHECKING = False

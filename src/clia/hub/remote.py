@@ -73,7 +73,7 @@ _LOCK_FILE = re.compile(r"'([^']+\.lock)'")
 _ALL_KINDS = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS)
 _SHARED_CHAINS = (
     *(names.SPACE, names.TYPES, names.OBJECTS, names.GUARDRAILS, names.KEYS),
-    *(names.CAPABILITIES, names.BEHAVIOURS, names.ATTRIBUTION),
+    *(names.CAPABILITIES, names.STATEMENTS, names.BEHAVIOURS, names.ATTRIBUTION),
 )
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5
 _BATCH = 50  # locks per push
-_CHAINS = (names.TYPES, names.OBJECTS, names.GUARDRAILS, names.CAPABILITIES, names.ATTRIBUTION)
+_CHAINS = (names.TYPES, names.OBJECTS, names.GUARDRAILS, names.CAPABILITIES, names.STATEMENTS, names.ATTRIBUTION)
 
 
 class HubSync:

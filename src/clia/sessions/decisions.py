@@ -10,13 +10,15 @@ import re
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.errors import Conflict, InvalidInput, NotAllowed, StaleRef
+from clia.errors import InvalidInput, NotAllowed
 from clia.sessions.lifecycle import PendingCall, brief
-from clia.sessions.model import Decision, question_in
+from clia.sessions.model import INTERNAL, Decision, question_in
 from clia.sessions.records import Resumed, request_hash
 from clia.space.core import Person
 from clia.space.model import BY, CHANNEL, META, REQUEST, TAG, VALUE, json_object
-from clia.trust.statements import DECIDE, WHOLE_QUESTION, PersonalStatement, question_digest, recorded_question, trailers_of
+from clia.trust.policy import decided_act
+from clia.trust.proving import check_same
+from clia.trust.statements import DECIDE, WHOLE_QUESTION, PersonalStatement, question_digest, recorded_question, stated_in
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.people import names_agent
@@ -34,15 +36,12 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.traces import PendingTrace
+    from clia.trust.proving import StatementProver
     from clia.trust.statements import StatementProof
-
-    Prove = Callable[[PersonalStatement, str, Sequence[StatementProof] | None], list[tuple[str, str]]]
 
 _ASKED_MAX, _QUESTION_MAX = 8192, 1000
 _SHORT_MAX, _SHORT_FIELDS = 100, 16
 _ADDRESS = "{}@people.clia.invalid"
-STATEMENT_SECONDS = 15 * 60
-"""How long a statement can be recorded after it was made."""
 
 
 class GivenAnswer(NamedTuple):
@@ -78,15 +77,19 @@ class Decisions(NamedTuple):
     commits: Commits
     lifecycle: Lifecycle
     check: Callable[[str, str, Any, Any], None]  # takes a request's id, kind and payload, and the answer
-    prove: Prove = lambda statement, kind, proofs: trailers_of(statement, list(proofs)) if proofs else []  # noqa: ARG005
-    """Returns the trailers that prove a statement about a request of a kind, with these proofs if there are any; ``Denied`` if
-    the policy asks for more."""
+    prover: Callable[[], StatementProver]
 
     def state(self, given: GivenAnswer, person: str) -> PersonalStatement:
-        """The statement for an answer, as of now: what the person signs. Nothing is recorded."""
+        """The statement for an answer, as of now: what the person signs. Nothing is recorded.
+
+        If another person has stated the same and waits for more people, it is that statement.
+        """
         answer = self._checked(given)
         head = self.core.own_head(given.agent)
-        return self._statement(answer, head, self.lifecycle.find(given.agent, answer.request, for_people=True), person)
+        pending = self.lifecycle.find(given.agent, answer.request, for_people=True)
+        statement = self._statement(answer, head, pending, person)
+        waiting = self.prover().waiting(statement)
+        return statement if waiting is None else waiting.statement
 
     def decide(self, given: GivenAnswer, signed: SignedStatement | None = None) -> Decision:
         core, agent = self.core, given.agent
@@ -95,10 +98,10 @@ class Decisions(NamedTuple):
             head = core.own_head(agent)
             pending = self.lifecycle.find(agent, answer.request, for_people=True)
             self.lifecycle.checkpoints.agree(agent, head, pending.live.session)
-            if signed is None:
-                trailers = self.prove(self._statement(answer, head, pending, answer.author), pending.call.kind, None)
-            else:
-                trailers = self._signed_trailers(signed, answer, head, pending)
+            trailers = self._proofs(signed, answer, head, pending)
+            stated = stated_in(trailers)
+            if stated is not None and stated.statement is not None:
+                answer = answer._replace(rationale=stated.statement.reason)  # of the one who stated it first
             trace = self.commits.next_trace(agent)
             commit = self._write(head, pending, answer, [*trace.trailers, *trailers])
             resumed = Resumed(
@@ -130,6 +133,7 @@ class Decisions(NamedTuple):
         return _CheckedAnswer(answer, rationale, author, request.id, redacted)
 
     def _statement(self, answer: _CheckedAnswer, head: str, pending: PendingCall, person: str) -> PersonalStatement:
+        meta = json_object(self._asked(pending)) or {}
         return PersonalStatement(
             space=self.core.space_id,
             verb=DECIDE,
@@ -139,31 +143,26 @@ class Decisions(NamedTuple):
             parent=head,
             tree=self.core.objects.commit(head).tree,
             request=pending.id,
-            question=recorded_question(json_object(self._asked(pending)) or {}),
+            question=recorded_question(meta),
             value=answer.value,
             reason=answer.rationale,
             channel=channel(),
+            kind=str(meta.get("kind", "")),
         )
 
-    def _signed_trailers(
-        self, signed: SignedStatement, answer: _CheckedAnswer, head: str, pending: PendingCall
+    def _proofs(
+        self, signed: SignedStatement | None, answer: _CheckedAnswer, head: str, pending: PendingCall
     ) -> list[tuple[str, str]]:
-        """The trailers of a statement; refused unless it is about this answer to this question on this commit."""
+        """The trailers that prove the answer; refused unless a statement is about this answer to this question on this commit."""
+        prover = self.prover()
+        act = decided_act(pending.live.agent, json_object(self._asked(pending)) or {}, answer.value)
+        if signed is None:
+            return prover.trailers(self._statement(answer, head, pending, answer.author), act)
         statement = signed.statement
         expected = self._statement(answer, head, pending, statement.person)
-        if statement.parent != expected.parent:
-            hints = ["look at the question again, and answer it again"]
-            message = f"{pending.live.agent} has made a commit since the answer was signed"
-            fields = {"expected": statement.parent, "actual": expected.parent}
-            raise StaleRef(message, code="stale-statement", hints=hints, fields=fields)
-        if abs(expected.at - statement.at) > STATEMENT_SECONDS:
-            raise Conflict("the answer was signed too long ago", code="stale-statement", hints=["answer the question again"])
-        if expected._replace(at=statement.at).data() != statement.data():
-            ours, theirs = expected._replace(at=statement.at).as_json(), statement.as_json()
-            differing = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-            message = f"the signed statement is about something else: {', '.join(differing)}"
-            raise Conflict(message, code="other-statement", hints=["answer the question again"], fields={"fields": differing})
-        return self.prove(statement, pending.call.kind, signed.proofs)
+        waiting = prover.waiting(expected)
+        check_same(expected, statement, None if waiting is None else waiting.statement, self.core.now())
+        return prover.trailers(statement, act, signed.proofs, answer.author)
 
     def _write(self, head: str, pending: PendingCall, answer: _CheckedAnswer, signed: Sequence[tuple[str, str | None]]) -> str:
         """The commit has its parent's tree: a decision does not change files."""
@@ -181,18 +180,25 @@ class Decisions(NamedTuple):
 
         A long payload is cut to the question and its short texts, such as the ids that an approval names, with its digest.
         """
-        payload = self.core.clean.value(pending.call.payload)
-        short = payload.items() if isinstance(payload, dict) else ()
-        short_texts = {key: value for key, value in short if isinstance(value, str) and len(key) + len(value) <= _SHORT_MAX}
-        question = {**dict(list(short_texts.items())[:_SHORT_FIELDS]), "question": (question_in(payload) or "")[:_QUESTION_MAX]}
-        cut: dict[str, Any] = {"asked": question, "cut": True}
+        payload, kind = self.core.clean.value(pending.call.payload), self.core.clean.text(pending.call.kind, "kind")
+        fields = payload if isinstance(payload, dict) else {}
         with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
-            whole = canonical_bytes({"asked": payload}).decode("utf-8")
+            whole = canonical_bytes({"asked": payload, "kind": kind}).decode("utf-8")
             if len(whole) <= _ASKED_MAX:
                 return whole
-            cut[WHOLE_QUESTION] = question_digest(payload)
-        text = canonical_bytes(cut).decode("utf-8")
-        return text if len(text) <= _ASKED_MAX else ""
+        texts = {key: value for key, value in fields.items() if isinstance(value, str)}
+        short_texts = {key: value for key, value in texts.items() if len(key) + len(value) <= _SHORT_MAX}
+        shortened: dict[str, Any] = {name: texts[name][:_SHORT_MAX] for name in ("kind", "risk") if name in texts}
+        shortened |= {INTERNAL: {}} if INTERNAL in fields else {}
+        question = {**dict(list(short_texts.items())[:_SHORT_FIELDS]), **shortened}
+        for part in (question | {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, shortened):
+            cut: dict[str, Any] = {"asked": part, "cut": True, "kind": kind}
+            with suppress(InvalidInput):
+                cut[WHOLE_QUESTION] = question_digest(payload)
+            text = canonical_bytes(cut).decode("utf-8")
+            if len(text) <= _ASKED_MAX:
+                return text
+        return ""
 
     def _carry_out(self, agent: str, head: str, commit: str, step: Transition, trace: PendingTrace) -> None:
         intent = self.commits.intent(agent, DECISION, head, commit, trace)

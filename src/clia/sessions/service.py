@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from clia.engine.records import FlowAnswer
@@ -16,6 +17,7 @@ from clia.sessions.answers import Rule, check_answer, check_in_subprocess, rule_
 from clia.sessions.decisions import GivenAnswer, SignedStatement
 from clia.sessions.flows import ASK
 from clia.sessions.model import INTERNAL, Request
+from clia.trust.statements import read_proof, read_statement
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.types import GUARDRAIL_CHANGE, RULED_CHANGE
@@ -264,13 +266,45 @@ class SessionService:
         answer = GivenAnswer(statement.about, statement.value, statement.reason, by, statement.request)
         return self._decided(self._components.decisions.decide(answer, SignedStatement(statement, tuple(proofs))))
 
+    @verb("POST", "/agents/{agent}/statements", DECIDER, "requests", "state_decision")
+    def statement(
+        self, agent: Agent, value: Any, rationale: str = "", *, by: str | None = None, request_id: RequestId = None
+    ) -> str:
+        """The statement to sign for an answer, as canonical JSON. Nothing is recorded.
+
+        Sign its bytes with ``ssh-keygen -Y sign -n clia``. Where another person waits for agreement, it is that person's statement.
+        """
+        person = self._components.lifecycle.by(by)
+        statement = self.state(agent, value, rationale, person=person, by=by, request_id=request_id)
+        return statement.data().decode("utf-8")
+
+    @verb("POST", "/agents/{agent}/signed-decisions", DECIDER, "requests", "decide_with_proofs", moves="agent")
+    @for_people("the question waits in their inbox: clia inbox")
+    def decide_with_proofs(
+        self,
+        agent: Agent,
+        statement: Annotated[str, "the signed statement, as canonical JSON"],
+        proofs: Annotated[Sequence[str], "JSON with `method` (ssh), `key` (fingerprint) and `signature`, in canonical form"],
+        *,
+        by: str | None = None,
+    ) -> Decision:
+        """Record an answer with a statement that the person signed.
+
+        ``AwaitsOthers`` if the policy asks for more people: it is kept, and another person completes it.
+        """
+        signed = read_statement(check_text(statement, "statement"))
+        if signed.about != names.check_name(agent):
+            fields = {"agent": agent, "about": signed.about}
+            raise InvalidInput("the statement is about another agent", code="other-statement", fields=fields)
+        return self.decide_signed(signed, [read_proof(check_text(proof, "proofs")) for proof in proofs], by=by)
+
     def _decided(self, decision: Decision) -> Decision:
         """Log a decision, and land the approved work if the operator wants that."""
         self._components.approvals.record(decision.agent)
         self._log_decision(decision)
         branch = self._components.config.approvals.land
         if branch is not None:
-            land = self._components.landing.land
+            land = partial(self._components.landing.land, by_agent=True)
             self._components.approvals.land(decision, branch, land)
             self._components.recorded_rules.land(decision, branch, land)
         return decision

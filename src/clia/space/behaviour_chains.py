@@ -13,6 +13,7 @@ from clia.errors import NoSuchObject, StaleRef
 from clia.git.records import FILE, TreeEntry
 from clia.space.events import event_of
 from clia.space.model import BEHAVIOUR, EVENT
+from clia.trust.statements import RecordedAct
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
+    State = Callable[[RecordedAct], list[tuple[str, str]]]
+
+AUTOMATIC = "automatic"
+"""The field of an adoption that the operator's policy made, of a version that a person had allowed to run."""
 DEFINE, PROPOSE, TRIAL, ADOPT, RETIRE = "define", "propose", "trial", "adopt", "retire"
 EVENTS = (DEFINE, PROPOSE, TRIAL, ADOPT, RETIRE)
 CURRENT, VERSIONS, ADOPTED, RETIRED = "current", "versions/", "adopted/", "retired/"
@@ -79,9 +84,11 @@ class ChainEntry(NamedTuple):
 
 
 class BehaviourChains:
-    def __init__(self, core: Core, envelope: Envelope) -> None:
+    def __init__(self, core: Core, envelope: Envelope, state: State = lambda _: []) -> None:
+        """``state`` returns the trailers with a person's statement of an act."""
         self._core = core
         self._envelope = envelope
+        self._state = state
         self._states: dict[str, ChainState] = {}  # keyed by tip: a commit's state never changes
 
     def names(self) -> list[str]:
@@ -164,8 +171,11 @@ class BehaviourChains:
         event, cid = change.event, change.cid
         body = {"event": event, "cid": cid, **change.details} | ({"was": before.current} if before.current else {})
         trailers = [(BEHAVIOUR, cid), (EVENT, canonical_bytes(body).decode("utf-8"))]
-        message = compose(change.why, trailers, f"{event} {name}")
         tree = core.objects.update_tree(before.tree, self._files(before, change))
+        if event != PROPOSE and body.get(AUTOMATIC) is not True:
+            verb, person = RETIRE if event == RETIRE else ADOPT, f"{change.by.name} <{change.by.email}>"
+            trailers += self._state(RecordedAct(verb, name, body, before.tip or "", tree, change.why, person))
+        message = compose(change.why, trailers, f"{event} {name}")
         return core.objects.write_commit(tree, [before.tip] if before.tip else [], change.by, core.person_stamp(), message)
 
     def _files(self, before: ChainState, change: ChainChange) -> dict[str, TreeEntry | None]:

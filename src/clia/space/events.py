@@ -15,7 +15,7 @@ from clia.values.commit_messages import compose, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.git.records import Commit, Stamp
@@ -31,17 +31,21 @@ class RecordedEvent(NamedTuple):
     body: Mapping[str, Any]
 
 
-def write_event(core: Core, tip: str | None, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
-    """Write the commit that follows a chain's tip."""
-    message = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "event")
+def write_event(
+    core: Core, tip: str | None, author: Stamp, body: Mapping[str, Any], subject: str, proofs: Sequence[tuple[str, str]] = ()
+) -> str:
+    """Write the commit that follows a chain's tip. ``proofs``: the trailers with a person's statement about the event."""
+    message = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8")), *proofs], "event")
     return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], author, core.person_stamp(), message)
 
 
-def append_event(core: Core, ref: str, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
+def append_event(
+    core: Core, ref: str, author: Stamp, body: Mapping[str, Any], subject: str, proofs: Sequence[tuple[str, str]] = ()
+) -> str:
     """Append to a chain; the caller holds its lock, so only plain git can interfere."""
     while True:
         tip = core.refs.get(ref)
-        event = write_event(core, tip, author, body, subject)
+        event = write_event(core, tip, author, body, subject, proofs)
         try:
             core.refs.move(ref, tip, event, "clia: event")
         except StaleRef:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypedDict
 
 from clia.errors import CliaError, Conflict, InvalidInput, NotFound, StaleRef, did_you_mean
 from clia.git.records import EXECUTABLE, FILE, TreeEntry, TreeMerge
+from clia.git.tree_changes import changed_paths
 from clia.space.commits import CommitCall
 from clia.space.core import UnapprovedChange, stale
 from clia.space.envelope import Intent, RefMove
@@ -33,6 +34,7 @@ from clia.space.model import (
 )
 from clia.space.model import DECISION as DECISION_TRAILER
 from clia.space.reverting import LANDING_UNDONE, branch_lock
+from clia.trust.statements import LAND, RecordedAct
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.typed_objects import Briefing
@@ -299,7 +301,7 @@ LandingEvent = Annotated[dict[str, Any], LandingFields]
 
 
 class Landing:
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # its parts, and how the operator configured it
         self,
         core: Core,
         envelope: Envelope,
@@ -308,8 +310,12 @@ class Landing:
         guard: LandingGuard,
         default: str = "",
         checked_out: Callable[[], str | None] = lambda: None,
+        state: Callable[[RecordedAct], list[tuple[str, str]]] = lambda _: [],
     ) -> None:
-        """``default``: how work lands unless the caller says it; ``checked_out``: the branch that HEAD names."""
+        """``default``: how work lands unless the caller says it; ``checked_out``: the branch that HEAD names; ``state``: returns
+        the trailers with a person's statement of an act.
+        """
+        self._state = state
         self._core = core
         self._envelope = envelope
         self._attributions = attributions
@@ -319,17 +325,24 @@ class Landing:
         self._checked_out = checked_out
 
     def land(
-        self, name: str, onto: str | None = None, *, how: str | None = None, message: str = "", head: str | None = None
+        self,
+        name: str,
+        onto: str | None = None,
+        *,
+        how: str | None = None,
+        message: str = "",
+        head: str | None = None,
+        by_agent: bool = False,
     ) -> Landed | UpToDate | Conflicts:
         """``onto``: by default the branch that is checked out, or main; ``how``: by default as configured; ``head``: the agent's
-        head that the caller looked at.
+        head that the caller looked at; ``by_agent``: an agent lands it, or clia on its own: no person states it.
         """
         text = self._core.clean.text(message, "message")
         chosen = landing_form(self._default if how is None else how)
         names.check_name(name)
         branch = self.default_branch() if onto is None else onto
         try:
-            landed = self._land(name, branch, text, chosen, head)
+            landed = self._land(name, branch, text, chosen, head, by_agent=by_agent)
         except UnapprovedChange as unapproved:
             raise unapproved.refusal() from None
         if isinstance(landed, Landed):
@@ -348,7 +361,9 @@ class Landing:
         hints = ["name the branch that receives the work: --onto BRANCH"]
         raise InvalidInput(f"no branch to land on: {state}, and there is no branch main", code="no-default-branch", hints=hints)
 
-    def _land(self, name: str, onto: str, text: str, chosen: str, seen: str | None) -> Landed | UpToDate | Conflicts:
+    def _land(
+        self, name: str, onto: str, text: str, chosen: str, seen: str | None, *, by_agent: bool
+    ) -> Landed | UpToDate | Conflicts:
         core = self._core
         ref = _branch_of_people(onto)
         with self._envelope.at_work(name), core.locks.hold(branch_lock(ref)):
@@ -367,8 +382,12 @@ class Landing:
                 hints = ["leave the message out", "or create a commit that has it: --squash or --no-ff"]
                 text_error = "a fast-forward creates no commit, so the message would be lost"
                 raise InvalidInput(text_error, code="message-unused", hints=hints, fields={"field": "message"})
+            body: dict[str, Any] = {"event": "landed", "onto": ref, "head": head, "base": tip, "how": how}
+            body |= {"approved": approved} if approved is not None else {}
+            paths = tuple(changed_paths(core.objects, core.objects.commit(tip).tree if tip else None, tree))
+            proofs = self._state(RecordedAct(LAND, name, body, head, tree, paths=paths, by_agent=by_agent))
             new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, how)
-            warnings = self._move(name, ref, (tip, new, head), how, approved)
+            warnings = self._move(name, body | {"cid": new}, proofs)
         return Landed(new, how, tuple(warnings))
 
     def check_seen(self, name: str, seen: str | None) -> None:
@@ -475,18 +494,16 @@ class Landing:
         listed += [f"- and {len(subjects) - _LISTED_MAX} more"] if len(subjects) > _LISTED_MAX else []
         return "\n".join([title, *(["", *listed] if listed else [])])
 
-    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str, approved: str | None) -> list[str]:
+    def _move(self, name: str, body: Mapping[str, Any], proofs: list[tuple[str, str]]) -> list[str]:
         core = self._core
-        tip, new, head = ids
+        ref, tip, new = body["onto"], body["base"], body["cid"]
         busy = core.refs.busy(ref)
         if busy is not None:
             raise Conflict(f"{ref} cannot be moved now: {busy}", code="branch-busy", fields={"ref": ref, "reason": busy})
         follow = self._envelope.followers(ref, tip or core.empty_tree(), new)
-        body = {"event": "landed", "onto": ref, "cid": new, "head": head, "base": tip, "how": how}
-        body |= {"approved": approved} if approved is not None else {}
         chain = names.events(name)
         last = core.refs.get(chain)
-        event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}")
+        event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}", proofs)
         after = (RefMove(chain, last, event),)
         return self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
 

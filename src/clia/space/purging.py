@@ -7,11 +7,12 @@ other place that may still hold it is reported.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import InvalidInput
 from clia.space.events import PURGED, append_event
 from clia.space.traces import redaction, stream
+from clia.trust.statements import PURGE, RecordedAct
 from clia.trust.traces import TOMBSTONES
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -19,14 +20,15 @@ from clia.values.typed_objects import as_bytes, parse, trace_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Iterable, Mapping
 
     from clia.git.porcelain import GitPorcelain
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.upkeep import Archiving
     from clia.verbs import Count
+
+    State = Callable[[RecordedAct], list[tuple[str, str]]]
 
 MARK = "[purged]"
 _SWEEP = "sweep/"
@@ -42,8 +44,21 @@ class Purged(NamedTuple):
     remaining: tuple[str, ...]  # where the text may still be
 
 
+class _Rewrite(NamedTuple):
+    """A purge of notes that is stated and not done yet."""
+
+    tip: str
+    new: str
+    body: dict[str, Any]
+    proofs: list[tuple[str, str]]
+
+
 class Purging:
-    def __init__(self, core: Core, envelope: Envelope, porcelain: GitPorcelain, archiving: Archiving) -> None:
+    def __init__(
+        self, core: Core, envelope: Envelope, porcelain: GitPorcelain, archiving: Archiving, state: State = lambda _: []
+    ) -> None:
+        """``state`` returns the trailers with a person's statement of an act."""
+        self._state = state
         self._core = core
         self._envelope = envelope
         self._porcelain = porcelain
@@ -60,28 +75,36 @@ class Purging:
         ref = names.traces(agent)
         with self._envelope.alone_with(agent):
             replaced = self._replacements(self._objects(self._core.refs.get(ref)), text)
+            rewrite = self._stated(agent, ref, replaced) if replaced else None
             pending, pages = self._clean_buffer(agent, text)
-            if replaced:
-                self._rewrite(agent, ref, replaced)
+            if rewrite is not None:
+                self._rewrite(agent, ref, rewrite)
             remaining = self._sweep(agent, ref)
         return Purged(agent, len(replaced), pending, (*pages, *remaining, *self._elsewhere(agent, ref, text)))
 
-    def _rewrite(self, agent: str, ref: str, replaced: dict[str, str]) -> None:
+    def _stated(self, agent: str, ref: str, replaced: dict[str, str]) -> _Rewrite | None:
+        """The notes without the text, and what the person states about that. Nothing is changed yet."""
         core = self._core
         tip, new = core.refs.get(ref), core.notes.remade(ref, replaced)
         if tip is None or new is None or tip == new:
-            return
+            return None
+        reachable = {commit.cid for commit in core.graph.walk([new])}
+        old = [commit for commit in core.graph.walk([tip]) if commit.cid not in reachable]
+        first = [commit.cid for commit in old if all(parent in reachable for parent in commit.parents)]
+        body = {"event": PURGED, "ref": ref, "gone": first, TOMBSTONES: self._tombstones(replaced)}
+        parent = core.refs.get(names.events(agent)) or ""
+        act = RecordedAct(PURGE, agent, body, parent, core.empty_tree())
+        return _Rewrite(tip, new, body, self._state(act))
+
+    def _rewrite(self, agent: str, ref: str, rewrite: _Rewrite) -> None:
+        core, tip, new = self._core, rewrite.tip, rewrite.new
         # First record the objects to remove and the history that must not come back: after a crash the next purge continues with
         # them.
         with core.store.writing() as transaction:
             stored = transaction.values.get(_SWEEP + agent)
             to_sweep = {*(stored.value if stored else ()), *(self._objects(tip) - self._objects(new))}
             transaction.values.put(_SWEEP + agent, sorted(to_sweep))
-        reachable = {commit.cid for commit in core.graph.walk([new])}
-        old = [commit for commit in core.graph.walk([tip]) if commit.cid not in reachable]
-        first = [commit.cid for commit in old if all(parent in reachable for parent in commit.parents)]
-        body = {"event": PURGED, "ref": ref, "gone": first, TOMBSTONES: self._tombstones(replaced)}
-        append_event(core, names.events(agent), core.person_stamp(), body, f"purge of {ref}")
+        append_event(core, names.events(agent), core.person_stamp(), rewrite.body, f"purge of {ref}", rewrite.proofs)
         core.refs.move(ref, tip, new, "clia: purge")
 
     def _tombstones(self, replaced: Mapping[str, str]) -> list[list[str]]:

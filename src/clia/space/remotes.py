@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
 
 NEW, AHEAD, UNITED, DIVERGED, REFUSED, UNSOUND = "new", "ahead", "united", "diverged", "purged", "unsound"
-KEYS_LOCK, CAPABILITIES_LOCK = "@keys", "@capabilities"
+KEYS_LOCK, CAPABILITIES_LOCK, STATEMENTS_LOCK = "@keys", "@capabilities", names.STATEMENTS_LOCK
 _LOCKS = {
     names.SPACE: "@adopt",
     names.TYPES: TYPES_LOCK,
@@ -36,6 +36,7 @@ _LOCKS = {
     names.GUARDRAILS: names.GUARDRAILS_LOCK,
     names.KEYS: KEYS_LOCK,
     names.CAPABILITIES: CAPABILITIES_LOCK,
+    names.STATEMENTS: STATEMENTS_LOCK,
     names.ATTRIBUTION: ATTRIBUTION_LOCK,
 }
 """Locks of the refs that belong to no agent."""
@@ -99,7 +100,7 @@ class Adoption:
         if ref == names.CAPABILITIES:
             self._unite_grants(ours, theirs)
             return UNITED
-        if ref in (names.TYPES, names.GUARDRAILS) or ref.startswith(names.EVENTS):
+        if ref in (names.TYPES, names.GUARDRAILS, names.STATEMENTS) or ref.startswith(names.EVENTS):
             unite(core, ref, theirs)
             return UNITED
         return DIVERGED
@@ -261,7 +262,7 @@ class RemoteExchange:
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
         refs = [names.SPACE, names.TYPES, names.OBJECTS, names.GUARDRAILS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
         logs = self._own_logs()  # copies of other machines' may be old, and would have the push refused
-        refs += [names.KEYS, *logs] if federation or logs else []
+        refs += [names.KEYS, names.STATEMENTS, *logs] if federation or logs else []
         refs += [names.CAPABILITIES] if federation else []
         for name in map(names.check_name, agents):
             refs += [names.head(name), names.archived(name), names.record(name), names.events(name)]

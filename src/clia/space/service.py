@@ -414,8 +414,8 @@ class TraceService:
         """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
         components = self._components
         components.purging.check(agent, text)
+        purged = components.purging.purge(agent, text)  # first: it is refused without the proof that the policy asks for
         remaining = components.captures.purge(agent, text, components.git.handle.common_dir)
-        purged = components.purging.purge(agent, text)
         return purged._replace(remaining=(*remaining, *purged.remaining))
 
     @verb("POST", "/relink", ADMIN, "upkeep")

@@ -85,6 +85,7 @@ class CommitChecks(TrustChecks):
             return CommitCheck(cid, OLDER)
         acts = ActChecks(self, self.chain, self._entries, strict=False)
         self._check(commit, names.HEADS, self.chain, self._entries, acts, set())
+        acts.check_decisions()
         findings = tuple(self.findings) + self.chain_findings
         owner, key = self._signer(commit)
         state = UNSIGNED_COMMIT if commit.signature is None else SIGNED
@@ -144,7 +145,7 @@ class _LoggedEntries(LogChecks):
 
     def entry_of(self, key: EnrolledKey, cid: str) -> LogEntry | None:
         """The first entry with a move to the commit, or to one that descends from it."""
-        entries = self._log(key)
+        entries = self.entries(key)
         exact = next((entry for entry in entries if cid == entry.commit or any(move.new == cid for move in entry.moves)), None)
         return exact or next((entry for entry in entries if self._covers(entry, cid)), None)
 
@@ -155,7 +156,7 @@ class _LoggedEntries(LogChecks):
         except CliaError:  # a part of the history is missing
             return False
 
-    def _log(self, key: EnrolledKey) -> list[LogEntry]:
+    def entries(self, key: EnrolledKey) -> list[LogEntry]:
         """The entries of a machine that count, oldest first: those before the key was revoked."""
         if key.fingerprint not in self._logs:
             self._logs[key.fingerprint] = self._entries(key)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 
-from clia.errors import Conflict, Denied, NotFound, StaleRef
+from clia.errors import Denied, NotFound, StaleRef
 from clia.git.records import FILE, TreeEntry
+from clia.trust.agent_keys import (
+    DIRECTORY,
+    KEY_ENDED,
+    AgentKeys,
+    certify,
+    read_agent_key,
+    remove_agent_key,
+    sign_as_agents,
+    write_agent_key,
+)
+from clia.trust.event_chains import append_event
 from clia.trust.key_chain import (
     ATTEST,
     MACHINE_KEY,
     RECORD,
     ROOT,
     KeyChain,
+    about_entry,
     entry_digest,
     entry_text,
     is_person,
@@ -20,19 +33,20 @@ from clia.trust.key_chain import (
 )
 from clia.trust.machine_keys import ENTRY, machine_key_of, machine_name
 from clia.trust.machine_log import log_end
-from clia.trust.policy import OWNER
+from clia.trust.policy import OWNER, PolicyAct
+from clia.trust.proving import StatementProver, check_same
 from clia.trust.raw_commits import raw_commit
 from clia.trust.ssh_format import read_public_key
 from clia.trust.ssh_signatures import signer_of
 from clia.trust.statements import REVOKE, ROTATE, EnrolledKey, PersonalStatement, trailers_of
 from clia.values.commit_messages import compose
-from clia.values.refs import HEADS, KEYS, NOTES, is_shared
+from clia.values.refs import HEADS, KEYS, NOTES, events, is_shared
 from clia.values.refs import log as log_ref
 from clia.verbs import channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from clia.git.objects import GitObjects
@@ -40,11 +54,11 @@ if TYPE_CHECKING:
     from clia.git.repository import Git
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.trust.agent_keys import AgentKey
     from clia.trust.machine_keys import MachineKey
+    from clia.trust.proving import Prover
     from clia.trust.ssh_format import PublicKey
     from clia.trust.statements import StatementProof
-
-    Prover = Callable[[PersonalStatement, Sequence[EnrolledKey]], Sequence[StatementProof]]
 
 KEYS_LOCK = "@keys"
 HISTORY = "refs"
@@ -111,7 +125,7 @@ class TrustKeys:
         self._core = core
         self._envelope = envelope
         self._git = git
-        self._prove = prove
+        self.prover = StatementProver(core, self.chain, prove)
         self._read: tuple[str | None, KeyChain] = None, KeyChain(core.space_id)
         self.machine = machine_key_of(git)
 
@@ -132,32 +146,6 @@ class TrustKeys:
         keys = [entry.key.public for entry in chain.enrolments if current and entry.key.owner == current.key.owner]
         names = dict.fromkeys([*(machine_name(read_public_key(public)) for public in keys), machine_name(key)])
         return [ref for ref in map(log_ref, names) if self._core.refs.get(ref) is not None]
-
-    # Statements
-
-    def trailers(
-        self, statement: PersonalStatement, kind: str = "", given: Sequence[StatementProof] | None = None
-    ) -> list[tuple[str, str]]:
-        """The trailers of the commit that records a statement. ``Denied`` (proof-required) if the policy asks for more.
-
-        ``kind``: of the request that a decision answers. ``given``: proofs that were made before; None: ask the person's keys.
-        """
-        chain = self.chain()
-        if chain.root is None:
-            return trailers_of(statement, list(given)) if given else []
-        proofs = list(given) if given is not None else self._prove_now(statement, chain)
-        requirement = chain.requirement(chain.position, statement.verb, statement.about, kind)
-        trailers = trailers_of(statement, proofs) if proofs else []
-        problem = chain.missing(chain.proved_by(trailers, chain.position, statement.verb), requirement)
-        if problem is not None:
-            hints = ["add your key to the ssh-agent: ssh-add", "clia key list shows the enrolled keys; clia policy show the policy"]
-            message = f"{statement.person} cannot {statement.verb} {statement.about!r}: {problem}"
-            raise Denied(message, code="proof-required", hints=hints, fields={"strength": requirement.strength})
-        return trailers
-
-    def _prove_now(self, statement: PersonalStatement, chain: KeyChain) -> list[StatementProof]:
-        keys = [key for key in chain.people_at(chain.position) if is_person(key.owner, statement.person)]
-        return list(self._prove(statement, keys)) if keys and self._prove is not None else []
 
     # Changing the chain
 
@@ -194,7 +182,7 @@ class TrustKeys:
         core, tip = self._core, self._core.refs.get(KEYS)
         if tip is None or self.chain().root is None:
             raise NotFound("the commits of this space are not signed", code="not-signing", hints=["clia key init starts it"])
-        act = (str(body["entry"]), person, _about(body), core.now(), tip)
+        act = (str(body["entry"]), person, about_entry(body), core.now(), tip)
         return PersonalStatement(core.space_id, *act, value=entry_digest(body), reason=reason, channel=channel())
 
     def _add(
@@ -207,13 +195,15 @@ class TrustKeys:
         """Write an entry, check that it counts, and move the ref."""
         core, statement = self._core, self._statement(body, person, reason)
         tip = statement.parent
-        if signed is None:
-            proofs = self._prove_now(statement, self.chain())
+        act = PolicyAct((statement.verb,), statement.about)
+        if body["entry"] == ROTATE and signed is None:
+            trailers = []  # a machine replaces its own key, which that key signs
+        elif signed is None:
+            trailers = self._trailers(statement, act, body)
         else:
-            if signed[0]._replace(at=statement.at) != statement:
-                raise Conflict("what was signed is not what would be recorded now", code="other-statement", hints=["sign again"])
-            statement, proofs = signed[0], [signed[1]]
-        trailers = trailers_of(statement, proofs) if proofs else []
+            waiting = self.prover.waiting(statement)
+            check_same(statement, signed[0], None if waiting is None else waiting.statement, core.now())
+            trailers = self._trailers(signed[0], act, body, [signed[1]])
         commit = write_entry(core.objects, core.empty_tree(), [tip], core.person_stamp(), body, trailers)
         problem = read_chain_at(self._git.objects, commit, core.space_id).problem
         if problem is not None:
@@ -221,6 +211,16 @@ class TrustKeys:
         core.reached("entry-written")
         core.refs.move(KEYS, tip, commit, "clia: key")
         core.reached("committed")
+
+    def _trailers(
+        self, statement: PersonalStatement, act: PolicyAct, body: Mapping[str, Any], proofs: Sequence[StatementProof] | None = None
+    ) -> list[tuple[str, str]]:
+        """The trailers that prove an entry; whether they suffice is judged with the entry. A person revokes their own key alone."""
+        enrolment = self.chain().enrolment_of(str(body["key"])) if statement.verb == REVOKE else None
+        if enrolment is not None and is_person(enrolment.key.owner, statement.person):
+            own = list(proofs) if proofs is not None else self.prover.proofs_of(statement, statement.person)
+            return trailers_of(statement, own) if own else []
+        return self.prover.trailers(statement, act, proofs, only_count=True)
 
     def revoke(self, fingerprint: str, person: str, reason: str) -> KeyChain:
         """Revoke a key. What its machine logged until now stays valid."""
@@ -253,6 +253,35 @@ class TrustKeys:
             self.machine.take_next()  # the move of the chain is logged with the new key
         return self.chain()
 
+    # Keys of agents' sessions
+
+    def start_agent_key(self, agent: str) -> str | None:
+        """Certify a key for a run of an agent; returns its file, None if the commits of this space are not signed."""
+        if self.chain().root is None:
+            return None
+        key, seed = certify(self.machine, self._core.space_id, agent, self._core.now())
+        if key is None:
+            return None
+        path = write_agent_key(os.path.join(self.machine.directory, DIRECTORY), key, seed)
+        sign_as_agents(self._git, self.machine, AgentKeys(path))
+        return path
+
+    def end_agent_key(self, path: str) -> None:
+        """End the key of a run: remove its file, and record that it does not count any more."""
+        key = read_agent_key(path)
+        self._git.objects.sign = self.machine.sign
+        remove_agent_key(path)
+        if key is not None:
+            self.end_agent_keys([key])
+
+    def end_agent_keys(self, keys: Sequence[AgentKey]) -> None:
+        """Record that keys do not count any more."""
+        core = self._core
+        for key in keys:
+            body = {"event": KEY_ENDED, "key": key.signer.public.fingerprint}
+            with self._envelope.at_work(key.agent):
+                append_event(core, events(key.agent), core.person_stamp(), body, f"the key of a session of {key.agent} ended")
+
     def allowed_signers(self) -> str:
         """A file for ``gpg.ssh.allowedSignersFile``: who may sign commits of this space."""
         lines = []
@@ -262,8 +291,3 @@ class TrustKeys:
                 lines.append(f'* namespaces="git" {key.public}')
                 lines.append(f'*@agents.clia.invalid cert-authority,namespaces="git" {key.public}')
         return "".join(f"{line}\n" for line in lines)
-
-
-def _about(body: Mapping[str, Any]) -> str:
-    key = body.get("key")
-    return key.fingerprint if isinstance(key, EnrolledKey) else str(key or body.get("finding") or body["entry"])

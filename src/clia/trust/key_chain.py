@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, InvalidInput
 from clia.trust.machine_keys import ENTRY
-from clia.trust.policy import OWNER, TrustPolicy, may, read_policy
+from clia.trust.policy import OWNER, PolicyAct, TrustPolicy, may, read_policy
 from clia.trust.ssh_format import read_public_key
 from clia.trust.ssh_signatures import GIT, verify_signature
 from clia.trust.statements import (
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from clia.trust.policy import ProofRequirement
     from clia.trust.raw_commits import RawCommit
+    from clia.trust.statements import PersonalStatement
 
 ROOT = "root"
 MACHINE_KEY, WITNESS_KEY = "machine", "witness"
@@ -139,9 +140,9 @@ class KeyChain:
     def policy_at(self, position: int) -> TrustPolicy:
         return next((policy for since, policy in reversed(self.policies) if since <= position), TrustPolicy())
 
-    def requirement(self, position: int, verb: str, about: str = "", kind: str = "") -> ProofRequirement:
+    def requirement(self, position: int, act: PolicyAct) -> ProofRequirement:
         """What an act needs at an entry."""
-        return self.policy_at(position).requirement(verb, about, kind, people=bool(self.people_at(position)))
+        return self.policy_at(position).requirement(act, people=bool(self.people_at(position)))
 
     def proved(self, commit: RawCommit, position: int, verb: str) -> Proved:
         """Who proved the statement of a commit, of those who may act. ``BadSignature`` if a proof or the statement is not valid.
@@ -162,6 +163,7 @@ class KeyChain:
         if not stated.proofs:
             raise BadSignature("the statement has no proof", code="no-proof")
         people: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for proof in stated.proofs:
             enrolment = self.key_at(proof.key, position)
             if enrolment is None:
@@ -169,13 +171,20 @@ class KeyChain:
                 code = "unknown-key" if entry_of_key is None else "revoked-key"
                 raise BadSignature(f"a proof is made with the key {proof.key}, which is not enrolled", code=code)
             strength = verify_proof(stated.statement, proof, enrolment.key).strength
-            if not may(enrolment.key.roles, verb):
+            if not may(enrolment.key.roles, verb) and not self._is_own(stated.statement, enrolment.key.owner):
                 raise BadSignature(f"{enrolment.key.owner!r} may not {verb}", code="not-allowed")
-            owner = enrolment.key.owner
-            people[owner] = max(people.get(owner, strength), strength, key=STRENGTHS.index)
-        if not any(is_person(owner, stated.statement.person) for owner in people):
+            owner, person = enrolment.key.owner, stated.statement.person
+            name = person if is_person(owner, person) else owner.casefold()  # by name or address, it is one person
+            owners[name] = min(owners.get(name, owner), owner)
+            people[name] = max(people.get(name, strength), strength, key=STRENGTHS.index)
+        if stated.statement.person not in people:
             raise BadSignature(f"the statement is by {stated.statement.person!r}, who did not prove it", code="wrong-person")
-        return Proved(tuple(sorted(people)), min(people.values(), key=STRENGTHS.index))
+        return Proved(tuple(sorted(owners.values())), min(people.values(), key=STRENGTHS.index))
+
+    def _is_own(self, statement: PersonalStatement, owner: str) -> bool:
+        """Whether a person revokes or replaces their own key."""
+        enrolment = self.enrolment_of(statement.about) if statement.verb in (REVOKE, ROTATE) else None
+        return enrolment is not None and enrolment.key.owner == owner
 
     def missing(self, proved: Proved, requirement: ProofRequirement) -> str | None:
         """Why a statement's proofs do not meet a requirement; None if they do."""
@@ -219,12 +228,13 @@ class KeyChain:
         proved = self.proved(commit, position, action)
         stated = stated_in(commit.trailers)
         statement = None if stated is None else stated.statement
-        if statement is not None and (statement.value, statement.parent) != (entry_digest(body), _parent_of(commit)):
+        expected = (about_entry(body), entry_digest(body), _parent_of(commit))
+        if statement is not None and (statement.about, statement.value, statement.parent) != expected:
             raise BadSignature("the statement is about another entry", code="wrong-statement")
         own = self.enrolment_of(body["key"]) if action in (REVOKE, ROTATE) else None
         if own is not None and own.key.owner in proved.people and own.key.kind in (SSH_KEY, PASSKEY_KEY):
             return  # people revoke and replace their own keys
-        problem = self.missing(proved, self.requirement(position, action))
+        problem = self.missing(proved, self.requirement(position, PolicyAct((action,), about_entry(body))))
         if problem is None and proved.strength == ATTESTED and OWNER not in machine.key.roles:
             problem = f"the machine {machine.key.owner!r} may not {action}"
         if problem is not None:
@@ -402,6 +412,12 @@ def entry_text(body: Mapping[str, Any]) -> str:
 def entry_digest(body: Mapping[str, Any]) -> str:
     """What the statement about an entry names."""
     return digest(json.loads(entry_text(body)))
+
+
+def about_entry(body: Mapping[str, Any]) -> str:
+    """What an entry is about: a key, a finding, or its action."""
+    key = body.get("key")
+    return key.fingerprint if isinstance(key, EnrolledKey) else str(key or body.get("finding") or body["entry"])
 
 
 def _parent_of(commit: RawCommit) -> str:

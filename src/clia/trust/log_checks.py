@@ -73,6 +73,11 @@ class LogChecks:
         log = self._machines.get(_name_of(key))
         return None if log is None else log.covered.get(cid)
 
+    def entries(self, key: EnrolledKey) -> list[LogEntry]:
+        """The entries of the machine with this key that count, oldest first."""
+        log = self._machines.get(_name_of(key))
+        return [] if log is None else log.entries
+
     def position_of(self, entry: LogEntry) -> int:
         """The position in the chain of keys that was current at an entry."""
         return self._chain.positions.get(entry.keys or "", 0)

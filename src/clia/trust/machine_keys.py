@@ -29,11 +29,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.errors import CliaError
     from clia.git.repository import Git
     from clia.trust.ssh_signatures import SshSigner
 
 ENTRY = "Clia-Keys"
 """The trailer of an entry of the chain of keys."""
+AGENT_KEY = "CLIA_AGENT_KEY"
+"""Names the file of an agent's key to the programs of a run."""
 KEY_FILE = "machine"
 KEY_SETTING, COMMAND_SETTING = "clia.signingKey", "clia.signingCommand"
 _KEY_FILE_MAX = 16 * 1024
@@ -55,6 +58,7 @@ class MachineKey:
         signs: Callable[[], bool],
         run: Callable[[str, bytes], str] | None = None,
     ) -> None:
+        self.directory = directory
         self._own_path = os.path.join(directory, KEY_FILE)
         self._setting = setting
         self._signs = signs
@@ -73,6 +77,21 @@ class MachineKey:
             return self._run(command, data).strip() if self._signs() else None
         signer = self._signer()
         return None if signer is None else signer.sign(data, GIT)
+
+    def certifier(self) -> SshSigner | None:
+        """The key itself, to certify others; None in a space that does not sign, and if a command has the key."""
+        return None if self._setting(COMMAND_SETTING) is not None or not self._signs() else self._signer()
+
+    def problem(self) -> CliaError | None:
+        """Why nothing can be signed now, in a space that signs; None if it can. The operator's command is not tried."""
+        if self._setting(COMMAND_SETTING) is not None or not self._signs():
+            return None
+        try:
+            if self._read() is None and (self.path != self._own_path or os.path.isdir(os.path.dirname(self._own_path))):
+                return self._missing()
+        except FileError as err:
+            return err
+        return None
 
     def exists(self) -> bool:
         return self._setting(COMMAND_SETTING) is not None or os.path.exists(self.path)

@@ -12,18 +12,52 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
-from clia.trust.statements import ATTESTED, SSH, STRENGTHS, VERBS
+from clia.trust.statements import ATTESTED, DECIDE, GRANT, LAND, SSH, STRENGTHS, UNGRANT, VERBS, WAIVE
+from clia.values.types import GUARDRAIL_CHANGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 OWNER = "owner"
 """The role that may do everything."""
 ROLES = (OWNER, *VERBS)
-_FIELDS = {"verbs", "agents", "kinds", "threshold", "strength"}
+_FIELDS = {"verbs", "agents", "kinds", "risks", "paths", "threshold", "strength"}
+_PATTERNS = ("verbs", "agents", "kinds", "risks", "paths")
 _RULES_MAX, _PATTERNS_MAX, _THRESHOLD_MAX = 100, 100, 20
+_ALWAYS, _REVOKED = "always", "revoked"
+FOR_CLIA = "clia"
+"""The field of a question that clia reads; only its own questions have it."""
+_HUMAN = "human"
+POLICY_FIELDS = ("kind", "risk", "files")
+"""The fields of a question that rules of a policy match."""
+
+
+class PolicyAct(NamedTuple):
+    """An act, as rules match it. None: it is not recorded, so every pattern matches."""
+
+    verbs: tuple[str, ...]
+    about: str = ""  # the agent, behaviour, peer or key
+    kinds: tuple[str, ...] | None = ()  # of the request that a decision answers
+    risks: tuple[str, ...] | None = ()  # that a question about a call names
+    paths: tuple[str, ...] | None = ()  # files that it changes, or that a question names
+
+
+def decided_act(agent: str, meta: Mapping[str, Any], value: Any) -> PolicyAct:
+    """A decision, by the open fields of its commit and the answer."""
+    question = meta.get("asked")
+    if not isinstance(question, dict):
+        return PolicyAct((DECIDE,), agent, None, None, None) if meta.get("asked") is None else PolicyAct((DECIDE,), agent)
+    kind, risk, files = (question.get(name) for name in POLICY_FIELDS)
+    verbs = [DECIDE] + ([WAIVE] if kind == GUARDRAIL_CHANGE else [])
+    if FOR_CLIA in question and value in (_ALWAYS, _REVOKED):
+        verbs.append(GRANT if value == _ALWAYS else UNGRANT)
+    call = meta.get("kind", _HUMAN)
+    kinds = tuple(text for text in (call, kind) if isinstance(text, str))
+    listed = tuple(path for path in files if isinstance(path, str)) if isinstance(files, list) else ()
+    paths = None if meta.get("cut") is True and not listed else listed
+    return PolicyAct(tuple(verbs), agent, kinds, (risk,) if isinstance(risk, str) else (), paths)
 
 
 class TrustRule(NamedTuple):
@@ -32,12 +66,14 @@ class TrustRule(NamedTuple):
     verbs: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()  # patterns of what the act is about: an agent, a behaviour, a peer
     kinds: tuple[str, ...] = ()  # patterns of the kind of the request that a decision answers
+    risks: tuple[str, ...] = ()  # patterns of the risk that a question about a call names
+    paths: tuple[str, ...] = ()  # patterns of files that a landing changes, or a question names
     threshold: int = 1  # how many people
     strength: str | None = None  # the weakest proof that counts; None: as without a rule
 
-    def matches(self, verb: str, about: str, kind: str) -> bool:
-        named = all(_any_matches(patterns, text) for patterns, text in ((self.agents, about), (self.kinds, kind)))
-        return named and (not self.verbs or verb in self.verbs)
+    def matches(self, act: PolicyAct) -> bool:
+        listed = ((self.agents, (act.about,)), (self.kinds, act.kinds), (self.risks, act.risks), (self.paths, act.paths))
+        return all(_any_matches(*pair) for pair in listed) and (not self.verbs or bool({*self.verbs} & {*act.verbs}))
 
     def as_json(self) -> dict[str, Any]:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in self._asdict().items() if value}
@@ -55,12 +91,16 @@ class TrustPolicy(NamedTuple):
 
     rules: tuple[TrustRule, ...] = ()
 
-    def requirement(self, verb: str, about: str = "", kind: str = "", *, people: bool) -> ProofRequirement:
-        """What an act needs. ``people``: there are enrolled keys of people."""
-        rules = [rule for rule in self.rules if rule.matches(verb, about, kind)]
-        stated = [rule.strength for rule in rules if rule.strength is not None]
-        strength = max(stated, key=STRENGTHS.index) if stated else SSH if people else ATTESTED
-        return ProofRequirement(max([1, *(rule.threshold for rule in rules)]), strength)
+    def requirement(self, act: PolicyAct, *, people: bool) -> ProofRequirement:
+        """What an act needs. ``people``: there are enrolled keys of people.
+
+        Agents land their own work too, so a landing needs a proof only if a rule names a strength or more than one person.
+        """
+        rules = [rule for rule in self.rules if rule.matches(act)]
+        threshold = max([1, *(rule.threshold for rule in rules)])
+        default = SSH if people and (LAND not in act.verbs or threshold > 1) else ATTESTED
+        strength = max([rule.strength for rule in rules if rule.strength is not None], key=STRENGTHS.index, default=default)
+        return ProofRequirement(threshold, strength)
 
     def as_json(self) -> dict[str, Any]:
         return {"rules": [rule.as_json() for rule in self.rules]}
@@ -81,7 +121,7 @@ def _rule(value: Any, field: str) -> TrustRule:
     unknown = value.keys() - _FIELDS
     if unknown:
         raise _invalid(f"unknown field {min(unknown)!r}; a rule has {', '.join(sorted(_FIELDS))}", field)
-    lists = {key: _texts(value.get(key, []), f"{field}.{key}") for key in ("verbs", "agents", "kinds")}
+    lists = {key: _texts(value.get(key, []), f"{field}.{key}") for key in _PATTERNS}
     wrong = set(lists["verbs"]) - set(VERBS)
     if wrong:
         raise _invalid(f"unknown verb {min(wrong)!r}; the verbs are {', '.join(VERBS)}", f"{field}.verbs")
@@ -90,7 +130,7 @@ def _rule(value: Any, field: str) -> TrustRule:
         raise _invalid(f"a threshold is a number from 1 to {_THRESHOLD_MAX}", f"{field}.threshold")
     if strength is not None and strength not in STRENGTHS:
         raise _invalid(f"unknown strength {strength!r}; one of {', '.join(STRENGTHS)}", f"{field}.strength")
-    return TrustRule(lists["verbs"], lists["agents"], lists["kinds"], threshold, strength)
+    return TrustRule(**lists, threshold=threshold, strength=strength)
 
 
 def _texts(value: Any, field: str) -> tuple[str, ...]:
@@ -112,8 +152,8 @@ def may(roles: Sequence[str], verb: str) -> bool:
     return OWNER in roles or verb in roles
 
 
-def _any_matches(patterns: Sequence[str], text: str) -> bool:
-    return not patterns or any(fnmatchcase(text, pattern) for pattern in patterns)
+def _any_matches(patterns: Sequence[str], texts: Sequence[str] | None) -> bool:
+    return not patterns or texts is None or any(fnmatchcase(text, pattern) for text in texts for pattern in patterns)
 
 
 def _invalid(message: str, field: str) -> InvalidInput:

@@ -5,7 +5,7 @@ Invariant: this module contains no rules. Those of a verb are in the module of `
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import InvalidInput
 from clia.trust.key_chain import MACHINE_KEY, MACHINE_ROLES, WITNESS_KEY
@@ -13,16 +13,18 @@ from clia.trust.policy import OWNER, check_roles, read_policy
 from clia.trust.ssh_format import read_public_key
 from clia.trust.statements import ACCEPT, DECIDE, ENROL, LAND, PASSKEY_KEY, POLICY, SSH_KEY, EnrolledKey
 from clia.values.commit_messages import check_text
-from clia.verbs import ADMIN, VIEWER, for_people, verb
+from clia.values.refs import check_name
+from clia.verbs import ADMIN, VIEWER, Count, for_people, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Annotated, Any
+    from typing import Annotated
 
+    from clia.errors import CliaError
     from clia.facade.components import Components
     from clia.trust.enrolling import TrustKeys
-    from clia.trust.policy import ProofRequirement
+    from clia.trust.policy import PolicyAct, ProofRequirement
     from clia.trust.statements import PersonalStatement, StatementProof
     from clia.trust.verification import TrustReport
 
@@ -53,6 +55,30 @@ class KeyList(NamedTuple):
     problem: str | None  # why entries of the chain do not count; null: all of them do
 
 
+class WaitingAct(NamedTuple):
+    """An act that some people have stated and that waits for more."""
+
+    verb: str  # what they do, such as decide or adopt
+    about: str  # the agent, behaviour, peer or key
+    request: str  # the id of the request that a decision answers, else empty
+    value: Any  # the answer, or the event as it will be recorded
+    reason: str  # why
+    people: Sequence[str]  # who has stated it
+    threshold: Count  # how many people are needed
+    at: int  # when the first one did, in seconds since the epoch
+    channel: str  # how it came: cli, forge, mcp
+
+
+class SigningState(NamedTuple):
+    """Whether this clone can record: in a space that signs, nothing is recorded without a signature."""
+
+    signing: bool  # whether commits are signed
+    code: str | None  # why nothing can be signed now, such as no-signing-key; null: it can
+    problem: str | None  # the same in a sentence
+    hints: Sequence[str]  # what to do about it
+    enrolled: bool  # whether the key of this clone counts
+
+
 class TrustService:
     """Keys, policy, and checking the record."""
 
@@ -78,6 +104,25 @@ class TrustService:
         root = None if chain.root is None else chain.root.fingerprint
         problem = None if chain.problem is None else chain.problem.message
         return KeyList(root is not None, root, own, any(key.here and key.current for key in listed), listed, problem)
+
+    @verb("GET", "/trust/signing", VIEWER, "trust", "signing_state")
+    def signing(self) -> SigningState:
+        """Whether this clone can sign what it records. Nothing is lost meanwhile: tools' events, traces and questions wait."""
+        problem, signs = self.signing_problem(), self.is_signing()
+        is_enrolled = problem is None and signs and self.keys().enrolled
+        if problem is None:
+            return SigningState(signs, None, None, (), is_enrolled)
+        return SigningState(signs, problem.code, problem.message, problem.hints, is_enrolled)
+
+    def signing_problem(self) -> CliaError | None:
+        """Why nothing can be signed now; None if it can."""
+        return self._components.trust_keys.machine.problem()
+
+    def require_signing(self) -> None:
+        """Raise the problem if nothing can be signed now."""
+        problem = self.signing_problem()
+        if problem is not None:
+            raise problem
 
     @verb("POST", "/trust/keys/init", ADMIN, "trust", "init_trust")
     @for_people(_ASK)
@@ -174,6 +219,32 @@ class TrustService:
 
         return verify_trust(self._components.git, root=root, strict=strict)
 
+    @verb("GET", "/trust/waiting", VIEWER, "trust", "waiting_statements")
+    def waiting(self) -> list[WaitingAct]:
+        """Acts that some people have stated and that wait for more people, newest first."""
+        waiting = self._components.trust_keys.prover.all_waiting()
+        acts = [(item, item.statement) for item in waiting if not self._is_landed(item.statement)]
+        return [
+            WaitingAct(act.verb, act.about, act.request, act.value, act.reason, item.people, item.threshold, act.at, act.channel)
+            for item, act in acts
+        ]
+
+    def _is_landed(self, statement: PersonalStatement) -> bool:
+        """Whether a landing that waited is done: unlike other acts, it leaves the commit that it follows as it is."""
+        onto = statement.value.get("onto") if isinstance(statement.value, dict) else None
+        landing = self._components.landing
+        return statement.verb == LAND and isinstance(onto, str) and landing.has_landed(statement.about, onto)
+
+    # Keys of agents' sessions
+
+    def start_agent_key(self, agent: str) -> str | None:
+        """Certify a key for a run of an agent, in a file for its programs; None if there is none. Sign its commits with it."""
+        return self._components.trust_keys.start_agent_key(check_name(agent))
+
+    def end_agent_key(self, path: str) -> None:
+        """End the key of a run: nothing that is signed with it from now on counts."""
+        self._components.trust_keys.end_agent_key(path)
+
     # For forms, where people prove with passkeys
 
     def enrolled(self, fingerprint: str) -> EnrolledKey | None:
@@ -196,10 +267,10 @@ class TrustService:
         chain = self._components.trust_keys.chain()
         return bool(chain.people_at(chain.position))
 
-    def needed(self, act: str, about: str, kind: str = "") -> ProofRequirement:
-        """How many people and how strong a proof an act needs; ``kind``: of the request that a decision answers."""
+    def needed(self, act: PolicyAct) -> ProofRequirement:
+        """How many people and how strong a proof an act needs."""
         chain = self._components.trust_keys.chain()
-        return chain.requirement(chain.position, act, about, kind)
+        return chain.requirement(chain.position, act)
 
     def state_enrolment(self, key: EnrolledKey, person: str) -> PersonalStatement:
         """The statement with which a person enrols a key. Nothing is recorded."""

@@ -71,6 +71,15 @@ def signer_of(seed: bytes, certificate: bytes | None = None) -> SshSigner:
     return SshSigner(private, ed25519_key(private.public_key().public_bytes_raw()), certificate)
 
 
+def certified(issuer: SshSigner, key: PublicKey, key_id: str, principal: str, valid: tuple[int, int], nonce: bytes) -> bytes:
+    """A user certificate of OpenSSH for an Ed25519 key, without options, for one principal."""
+    after, before = (number.to_bytes(8, "big") for number in valid)
+    raw = key.blob[-32:]
+    head = string(CERTIFICATE) + string(nonce) + string(raw) + bytes(8) + (1).to_bytes(4, "big") + string(key_id)
+    body = head + string(string(principal)) + after + before + string(b"") + string(b"") + string(b"") + string(issuer.public.blob)
+    return body + string(string(ED25519) + string(issuer.private.sign(body)))
+
+
 class SshSignature(NamedTuple):
     """A signature that is valid for its own key."""
 
@@ -102,13 +111,20 @@ def _verified(blob: bytes, data: bytes, namespace: str) -> SshSignature:
         raise Malformed(f"unknown hash {hash_name[:60]!r}")
     certificate = None
     if Reader(key_blob).text() == CERTIFICATE:
-        certificate = read_certificate(key_blob)
-        _check(certificate.issuer, certificate.signature, certificate.signed)
+        certificate = _certificate(key_blob)
         key = ed25519_key(certificate.key)
     else:
         key = public_key(key_blob)
     verified = _check(key, signature, _to_sign(data, namespace, hash_name))
     return SshSignature(key, certificate, verified)
+
+
+@lru_cache(maxsize=256)
+def _certificate(blob: bytes) -> Certificate:
+    """A certificate whose issuer signed it."""
+    certificate = read_certificate(blob)
+    _check(certificate.issuer, certificate.signature, certificate.signed)
+    return certificate
 
 
 def _to_sign(data: bytes, namespace: str, hash_name: str) -> bytes:

@@ -28,11 +28,14 @@ UNSIGNED, ATTESTED, SSH, SSH_FIDO, PASSKEY = STRENGTHS = ("unsigned", "attested"
 """How strongly a statement is proved, weakest first. ``attested``: the machine that recorded it vouches for a login."""
 DECIDE, ADOPT, RETIRE, GRANT, UNGRANT, LAND, PURGE = "decide", "adopt", "retire", "grant", "ungrant", "land", "purge"
 ENROL, REVOKE, ROTATE, POLICY, ENDORSE, ACCEPT = "enrol", "revoke", "rotate", "policy", "endorse", "accept"
-VERBS = (DECIDE, ADOPT, RETIRE, GRANT, UNGRANT, LAND, PURGE, ENROL, REVOKE, ROTATE, POLICY, ENDORSE, ACCEPT)
+WAIVE = "waive"
+"""A decision that takes guardrails away. Its statement has the verb ``decide``; rules of a policy can name it."""
+VERBS = (DECIDE, ADOPT, RETIRE, GRANT, UNGRANT, LAND, PURGE, WAIVE, ENROL, REVOKE, ROTATE, POLICY, ENDORSE, ACCEPT)
 SSH_KEY, PASSKEY_KEY = "ssh", "passkey"
 """The kinds of keys that people enrol."""
 STATEMENT_MAX, PROOF_MAX = 64 * 1024, 16 * 1024
 """Maximum length of each trailer, in characters."""
+_VALUE_MAX = 8 * 1024
 WHOLE_QUESTION = "asked_sha256"
 """The field of a decision's commit with the digest of a question that is cut."""
 _TYPE = "statement"
@@ -53,9 +56,10 @@ class PersonalStatement(NamedTuple):
     value: Any = None  # the answer, the version, the policy …
     reason: str = ""  # why
     channel: str = ""  # how it came: cli, forge, mcp
+    kind: str = ""  # the kind of the request that it answers
 
     def as_json(self) -> dict[str, Any]:
-        """The statement's JSON: empty fields are left out. An answer may be an empty text."""
+        """The statement's JSON: empty fields are left out. An answer may be an empty text, which differs from ``null``."""
         fields = {key: value for key, value in self._asdict().items() if value is not None and (value != "" or key == "value")}
         return {"type": _TYPE, **fields}
 
@@ -139,6 +143,30 @@ def strength_of_key(kind: str, public: str) -> str:
 def question_digest(asked: Any) -> str:
     """The digest of a question, of its JSON as it was shown."""
     return digest(asked)
+
+
+class RecordedAct(NamedTuple):
+    """What a person does, as it will be recorded."""
+
+    verb: str  # one of VERBS
+    about: str  # the agent, behaviour, peer or key that it is about
+    value: Any  # what is recorded: the event, or the answer
+    parent: str = ""  # the commit that it follows
+    tree: str = ""  # the tree that results
+    reason: str = ""  # why
+    person: str = ""  # who does it; empty: the person of this clone
+    paths: tuple[str, ...] = ()  # the files that it changes on a branch of people
+    by_agent: bool = False  # an agent does it, or clia does it for one: no person states it
+
+
+def stated_landing(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The event of a landing as a person states it, before its commit exists: the heads, the branch and how."""
+    return {key: value for key, value in body.items() if key != "cid"}
+
+
+def stated_value(body: Any) -> Any:
+    """What a statement says of an event that is recorded: the event, or its digest if it is long."""
+    return body if len(canonical_bytes(body)) <= _VALUE_MAX else {"sha256": digest(body)}
 
 
 def recorded_question(meta: Mapping[str, Any]) -> str:

@@ -16,7 +16,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, NoSuchObject
-from clia.trust.acts import ActChecks
+from clia.git.tree_changes import changed_paths
+from clia.trust.acts import DECISION_TYPE, ActChecks
+from clia.trust.agent_key_checks import AgentKeyChecks
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
@@ -30,8 +32,10 @@ from clia.verbs import Count  # noqa: TC001  # the annotations of records are re
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from clia.git.objects import GitObjects
+    from clia.git.records import TreeEntry
     from clia.git.repository import Git
     from clia.trust.key_chain import Acceptance, KeyChain
     from clia.trust.raw_commits import RawCommit
@@ -78,6 +82,7 @@ class TrustReport(NamedTuple):
     signers: tuple[SignerCount, ...]  # who signed them
     unsigned: Count  # commits from before the space was signed
     strengths: dict[str, Count]  # decisions, by the strength of their proofs
+    acts: dict[str, Count]  # other acts of people, such as adoptions, by the strength of their proofs
     moves: Count  # logged moves of refs
     findings: tuple[TrustFinding, ...]  # problems
     accepted: tuple[AcceptedFinding, ...]  # problems that people accepted
@@ -107,7 +112,10 @@ class TrustChecks:
         self.ignored: list[str] = []
         self.signers: Counter[tuple[str, str]] = Counter()
         self.unsigned = 0
+        self._agent_keys = AgentKeyChecks(self)
         self._peers = PeerCommits(self, (cid for ref, cid in git.refs.under(names.REMOTES) if "/agents/" in ref))
+        self._checked: set[str] = set()  # the commits that were visited
+        self._old: set[str] = set()  # the commits from before the chain of keys
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(TrustFinding(code, message, ref, cid))
@@ -135,6 +143,17 @@ class TrustChecks:
         """The content of a blob."""
         return self._git.objects.blob(cid)
 
+    def entries(self, tree: str) -> dict[str, TreeEntry]:
+        """Every file of a tree."""
+        return self._git.objects.entries(tree)
+
+    def changed_paths(self, before: str | None, after: str) -> tuple[str, ...] | None:
+        """The paths that differ between two trees; None if a tree is missing."""
+        try:
+            return tuple(changed_paths(self._git.objects, before, after))
+        except CliaError:
+            return None
+
     def notes(self, ref: str) -> dict[str, str]:
         """The blob that is bound to each commit."""
         try:
@@ -149,8 +168,12 @@ class TrustChecks:
         logs = LogChecks(self, chain, self._history(chain))
         if chain.commits:
             logs.check()
+            self._check_keys(chain, logs)
         acts = ActChecks(self, chain, logs, strict=strict)
         checked = self._all_commits(chain, logs, acts)
+        checked += self._hidden_decisions(chain, logs, acts)
+        acts.check_decisions()
+        acts.check_chains()
         if chain.root is None and any(names.LOGS in ref for ref in self.refs):
             self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
         elif chain.root is None and any(commit.signature for commit in self._commits.values() if commit):
@@ -165,9 +188,9 @@ class TrustChecks:
         state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
         signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items()))
         fingerprint = chain.root.fingerprint if chain.root else None
-        numbers = dict(sorted(acts.strengths.items()))
+        numbers = [dict(sorted(counter.items())) for counter in (acts.strengths, acts.acts)]
         return TrustReport(
-            *(space, state, fingerprint, checked, signers, self.unsigned, numbers, logs.moves),
+            *(space, state, fingerprint, checked, signers, self.unsigned, numbers[0], numbers[1], logs.moves),
             *(findings, accepted, tuple(self.ignored), of_peers),
         )
 
@@ -257,8 +280,7 @@ class TrustChecks:
 
     def _all_commits(self, chain: KeyChain, logs: LogChecks, acts: ActChecks) -> int:
         """Check each commit of clia once; returns their number."""
-        visited: set[str] = set()
-        old: set[str] = set()
+        visited, old = self._checked, self._old
         for ref, cid in logs.history.items():
             for commit in self.walk(ref, cid, old):
                 self.unsigned += commit.signature is None
@@ -269,6 +291,33 @@ class TrustChecks:
                 count += 1
                 self._check(commit, ref, chain, logs, acts, old)
         return count
+
+    def _hidden_decisions(self, chain: KeyChain, logs: LogChecks, acts: ActChecks) -> int:
+        """Check decisions of agents' branches that are below commits of people; returns their number."""
+        older = {commit.cid for commit in self._reachable(logs.history.values(), set())}
+        tips, count = [cid for ref, cid in self.refs.items() if ref.startswith((names.HEADS, names.ARCHIVE))], 0
+        for commit in self._reachable(tips, older):
+            if commit.trailer("Clia-Type") == DECISION_TYPE and commit.cid not in self._checked:
+                count += 1
+                self._check(commit, names.HEADS + (commit.trailer("Clia-Agent") or ""), chain, logs, acts, older)
+        return count
+
+    def _reachable(self, tips: Iterable[str], visited: AbstractSet[str]) -> Iterator[RawCommit]:
+        """Every commit that is reachable from some and present, without those that were visited."""
+        queue, seen = list(tips), set(visited)
+        while queue:
+            cid = queue.pop()
+            commit = None if cid in seen else self.commit(cid, quiet=True)
+            seen.add(cid)
+            if commit is not None:
+                yield commit
+                queue += commit.parents
+
+    def _check_keys(self, chain: KeyChain, logs: LogChecks) -> None:
+        """The chain of keys only grows: it contains every value that it had."""
+        for ref, value, _ in logs.values():
+            if ref == names.KEYS and value not in chain.positions:
+                self.found("rewound-ref", f"{ref} lacks {value}, which a machine logged", ref, value)
 
     def _set_peers_aside(self) -> int:
         """Drop the findings about commits of other spaces; returns the number of these commits."""
@@ -298,6 +347,7 @@ class TrustChecks:
             return
         if chain.counts(commit.cid):  # it was judged by the entries before it
             self._count_signer(commit, chain)
+            acts.check(commit, ref, chain.positions[commit.cid])  # it may claim to be a decision, too
             return
         try:
             position = self._signer_position(commit, chain, logs)
@@ -332,15 +382,9 @@ class TrustChecks:
             self.found("unlogged-commit", f"{commit.cid} is in no log of the machine that signed it", cid=commit.cid)
         owner = enrolment.key.owner
         if certificate is not None:
-            agent = commit.trailer("Clia-Agent")
-            if certificate.principals != (agent,):
-                who = ", ".join(certificate.principals) or "nobody"
-                raise BadSignature(f"it is of agent {agent!r}, but signed with the key of {who}", code="wrong-agent-key")
-            if not certificate.is_valid_at(commit.at) or (entry is not None and not certificate.is_valid_at(entry.at)):
-                raise BadSignature(f"the key of agent {agent!r} was not valid at that time", code="expired-agent-key")
-            owner = str(agent)
+            owner = self._agent_keys.check(commit, signature, chain, entry, logs)
         self.signers[signature.key.fingerprint, owner] += 1
-        return chain.position if entry is None else logs.position_of(entry)
+        return chain.position if entry is None else max(logs.position_of(entry), enrolment.since)
 
 
 def is_of_clia(commit: RawCommit) -> bool:

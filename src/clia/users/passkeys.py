@@ -205,13 +205,16 @@ class Passkeys:
             transaction.values.put(used, {"expires_at": until}, ABSENT)
         return stored.user
 
-    def sign(self, user: str, response: str, statement: PersonalStatement) -> StatementProof:
-        """The proof that a user made a statement: the answer of a passkey to the statement's digest."""
+    def sign(self, user: str, response: str, statement: PersonalStatement, by: str | None = None) -> StatementProof:
+        """The proof that a user made a statement: the answer of a passkey to the statement's digest.
+
+        ``by``: the user as recorded, who may agree with the statement of another person.
+        """
         body = parsed(response)
         with self._store.writing() as transaction:
             stored = self._use(transaction, body, statement.challenge(), user)
-            if stored.info.owner != statement.person:
-                fields = {"person": statement.person}
+            if stored.info.owner != (by or statement.person):
+                fields = {"person": by or statement.person}
                 raise BadSignature("the statement is by another person", code="wrong-person", fields=fields)
         return proof_of(assertion_in(body["response"]), stored.passkey)
 

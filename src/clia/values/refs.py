@@ -51,6 +51,9 @@ KEYS = "refs/clia/keys"
 LOGS = "refs/clia/log/"
 """The moves of refs that each machine made: one chain a machine."""
 CAPABILITIES = "refs/clia/capabilities"
+STATEMENTS = "refs/clia/statements"
+"""Statements of acts that need several people, until enough have proved them."""
+STATEMENTS_LOCK = "@statements"
 ANNOUNCE = "refs/clia/announce/"
 """The announcements to other spaces: one chain for each, named by its id, with what it may fetch."""
 PEERS = "refs/clia/peers/"
@@ -66,7 +69,7 @@ HUB_MARK = "refs/clia/hub"
 KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
 """The shared refs of a space: their place below ``TRACKING``, and their prefix."""
 _OF_ONE_AGENT = (EVENTS, RECORDS, ARCHIVE, HEADS, TRACES, SESSIONS)
-_OF_ALL = (SPACE, TYPES, OBJECTS, GUARDRAILS, KEYS, CAPABILITIES, ATTRIBUTION)
+_OF_ALL = (SPACE, TYPES, OBJECTS, GUARDRAILS, KEYS, CAPABILITIES, STATEMENTS, ATTRIBUTION)
 
 
 # The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.

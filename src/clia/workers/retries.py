@@ -25,7 +25,10 @@ _RETRY_AFTER_MAX = 3600.0
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
 _AT_THE_HUB = frozenset(("hub-away", "hub-busy", "hub-diverged", "hub-refused", "hub-unsettled"))
 _NOT_HERE = frozenset(("agent-held", "agent-not-here", "branch-checked-out", "news-elsewhere", "work-elsewhere"))
-_OUT_OF_REACH = _AT_THE_HUB | _NOT_HERE
+_CANNOT_SIGN = frozenset(
+    ("no-signing-key", "signing-key-locked", "signing-key-unreadable", "key-exposed", "signing-command-failed")
+)
+_OUT_OF_REACH = _AT_THE_HUB | _NOT_HERE | _CANNOT_SIGN
 _PUT_OFF = 15.0  # seconds; another machine may be faster
 _LOOK_AGAIN = 2.0  # seconds, while a person is asked
 WAITS = "waits-for-people"

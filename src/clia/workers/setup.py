@@ -16,6 +16,7 @@ from clia.facade.opening import open_space
 from clia.hub.service import periodic_sync
 from clia.redaction import secrets
 from clia.store.notifications import PostgresNotifier
+from clia.trust.agent_keys import AgentKeys
 from clia.values.background import background_thread
 from clia.workers.effects import Effects, installed
 from clia.workers.effects.context import Cleaning, Tools
@@ -63,7 +64,7 @@ def open_worker(
     """Open a worker on the space at or above a path; the space is closed with it."""
     if overrides.name is not None and (not overrides.name.strip() or not overrides.name.isprintable()):
         raise InvalidInput("a worker name must be one line of printable text", code="invalid-name", fields={"field": "name"})
-    with open_space(path, settings=settings) as space:
+    with open_space(path, settings=settings._replace(agent_keys=AgentKeys(certify=True))) as space:
         config, queue = space.local.config, space.local.queue
         if overrides.concurrency is not None:
             config = config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))

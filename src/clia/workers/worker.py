@@ -374,6 +374,7 @@ class Worker:
                 space.sessions.check_agreement(agent, context.request.session)
             except Conflict as err:
                 return retries.put_off(err, claim.task, self._now(), self._retry_policy)
+            space.trust.require_signing()  # else the answer could not be recorded
             rule_checks.check_rules(context)
             value = handle(context, context.request.payload)
         except Exception as err:  # noqa: BLE001  # a handler may raise anything

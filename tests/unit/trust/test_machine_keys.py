@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import clia
+from clia import testing
 from clia.errors import CliaError
-from clia.testing import Crash, Settings, crash_at
+from clia.testing import Crash, ScriptedEffect, Settings, crash_at
 from clia.trust.ssh_format import private_key_file
 from clia.trust.ssh_signatures import signer_of
+from support.forge_server import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,3 +164,31 @@ def test_a_process_that_creates_the_key_at_the_same_time_gets_the_same_one(tmp_p
     write_key(path, b"\2" * 32)
     assert read_key(path).public == signer_of(b"\1" * 32).public
     assert os.listdir(tmp_path / "signing") == ["machine"]
+
+
+def test_a_worker_waits_while_the_key_is_missing_and_then_goes_on(tmp_path: Path) -> None:
+    source = "def main(input):\n    return request('llm', {'prompt': 'hello'})\n"
+    with clia.init(tmp_path, settings=SETTINGS) as space:
+        space.spawn("scout", clia.Briefing("look"))
+        space.define("talk", source)
+        session = space.start("scout", "talk")
+        assert space.trust.signing() == (True, None, None, (), True)
+        content = key_path(tmp_path).read_bytes()
+        key_path(tmp_path).unlink()
+        state, before = space.trust.signing(), commits_of(tmp_path)
+        assert (state.code, state.enrolled) == ("no-signing-key", False)
+        assert str(key_path(tmp_path)) in str(state.problem)
+        effect = ScriptedEffect("hi")
+        worker = threading.Thread(target=testing.work, args=(space, {"llm": effect}))
+        worker.start()
+        eventually(lambda: any("no key to sign with" in str(waiting.error) for waiting in space.sessions.attempts()))
+        assert (effect.payloads, commits_of(tmp_path), space.pending("scout")) == ([], before, list(session.pending))
+        draft = key_path(tmp_path).with_suffix(".copy")
+        draft.write_bytes(content)
+        draft.chmod(0o600)
+        draft.rename(key_path(tmp_path))
+        worker.join()
+        assert (space.session("scout").status, len(effect.payloads)) == ("finished", 1)
+        key_path(tmp_path).chmod(0o644)
+        assert space.trust.signing().code == "key-exposed"
+    assert unsigned(tmp_path) == []

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from clia.errors import BackendError, CliaError, InvalidInput, NoSuchAgent, NotFound, TransportError
 from clia.forge.auth import CSRF_FIELD, check_csrf, require
 from clia.forge.problems import Unauthenticated, status_of
-from clia.forge.proofs import shown_proof
+from clia.forge.proofs import ASSERTION_FIELD, PREVIEW_FIELD, Signing, act_options, shown_proof, signed_act
 from clia.forge.rendering import json_view, texts
 from clia.forge.rendering.texts import escaped
 from clia.sessions.model import is_for_people
@@ -145,8 +145,10 @@ def action(
     """
 
     def view(visit: Visit) -> Response:
+        if visit.field(PREVIEW_FIELD):
+            return act_options(visit, act)
         try:
-            return redirect(act(visit))
+            return redirect(signed_act(visit, act) if visit.field(ASSERTION_FIELD) else act(visit))
         except CliaError as err:
             if isinstance(err, (BackendError, Unauthenticated)) and not isinstance(err, TransportError):
                 raise  # not the form's fault
@@ -200,6 +202,7 @@ def render(visit: Visit, template: str, status: int = 200, refused: RefusedForm 
         "agent_at": lambda name: agent_at(visit, name),
         "behaviour_at": behaviour_at,
         "proof_of": partial(shown_proof, visit),
+        "signs_acts": lambda: visit.space.trust.is_signing() and bool(Signing(visit).keys),
     }
     return render_bare(visit.request, template, status, **(values | context))
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from clia.capture.permissions.prompts import is_waited_for
-from clia.errors import CliaError, InvalidInput, NotFound, StaleRequest
+from clia.errors import AwaitsOthers, CliaError, InvalidInput, NotFound, StaleRequest
 from clia.forge.pages.common import DECIDER, form, if_found, page, redirect, render
 from clia.forge.problems import status_of
 from clia.forge.proofs import ASSERTION_FIELD, Signing, signed_decision, statement_options
@@ -391,6 +391,8 @@ def _decide(visit: Visit) -> Response:
         decision = signed_decision(visit, request) if visit.field(ASSERTION_FIELD) else _decided(visit, card)
     except StaleRequest:
         return _show_answered(visit, 409)
+    except AwaitsOthers:
+        return redirect(visit.address("inbox", request.agent, request.id))
     except CliaError as err:
         again = card._replace(posted=visit.posted, rationale=_rationale(visit), edited=True, problem=err)
         return _show_item(visit, again, status_of(err))

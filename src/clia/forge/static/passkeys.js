@@ -73,6 +73,12 @@
       put(form, "_response", await created(options.publicKey));
     },
     enrol: async (form, submitter) => sign(form, await sent(form, `${form.getAttribute("action")}/options`, submitter)),
+    act: async (form, submitter) => {
+      put(form, "_preview", "1");
+      const options = await sent(form, form.getAttribute("action"), submitter).finally(() =>
+        form.querySelector('input[name="_preview"]').remove());
+      if (options.statement) await sign(form, options);
+    },
     decide: async (form, submitter) => {
       const { statement, publicKey } = await sent(form, `${form.getAttribute("action")}/statement`, submitter);
       const said = JSON.parse(statement);
