@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.model import Request, Session
     from clia.space.attribution.authorship import Authorship
-    from clia.space.merging import LandingEvent
+    from clia.space.landing import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
     from clia.values.typed_objects import Briefing, TraceEntry

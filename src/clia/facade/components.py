@@ -75,8 +75,9 @@ if TYPE_CHECKING:
     from clia.space.commits import CheckoutPlaces, Commits, Worktree
     from clia.space.core import Core
     from clia.space.history import History
+    from clia.space.landing import Landing
     from clia.space.lost_moves import LostMoves
-    from clia.space.merging import Landing, Merging, TreeMerging
+    from clia.space.merging import Merging, TreeMerging
     from clia.space.model import Content
     from clia.space.purging import Purging
     from clia.space.relations import Relations
@@ -202,7 +203,7 @@ class Components:
     @part
     def landing(self) -> Landing:
         from clia.git.repository import LAND
-        from clia.space.merging import Landing, landing_form
+        from clia.space.landing import Landing, landing_form
 
         chosen = self.git.setting(LAND)
         default = "" if chosen is None else landing_form(chosen)

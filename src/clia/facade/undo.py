@@ -16,7 +16,7 @@ from clia.errors import CliaError, Conflict, InvalidInput, NotFound
 from clia.space.behaviour_chains import ADOPT, PROPOSE, RETIRE
 from clia.space.core import CommitText
 from clia.space.events import event_of
-from clia.space.merging import LANDING_EVENTS
+from clia.space.landing import LANDING_EVENTS
 from clia.space.reverting import LANDING_UNDONE, RevertedCommit
 from clia.trust.machine_log import line_digest, read_line, read_machine_log
 from clia.values import refs as names
