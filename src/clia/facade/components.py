@@ -14,28 +14,25 @@ from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
-from clia.errors import CliaError, Denied
+from clia.errors import CliaError, Denied, FileError
 from clia.facade.backends import federation_resources, session_backend
 from clia.space.core import CommitText, UnapprovedChange
 from clia.space.envelope import Envelope
-from clia.values.types import DECISION, JOURNAL_ENTRY
-from clia.verbs import require_person
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any, Self
 
     from clia.approvals.accepted_guardrails import AcceptedGuardrails
-    from clia.approvals.entries import ApprovalEntries
     from clia.approvals.guardrails import GuardrailApprovals
     from clia.approvals.recorded_rules import RecordedRules
-    from clia.approvals.signatures import RecordedSignatures
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import BehaviourLibrary
     from clia.capture.service import Captures
     from clia.facade.backends import LiveState, SpaceOptions
     from clia.facade.config import Config
+    from clia.facade.verb_steps import VerbSteps
     from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
     from clia.federation.keys import SpaceKeys
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     from clia.git.repository import Git
     from clia.hub.sync import HubSync
     from clia.programs.run_directories import RunDirectories
-    from clia.rules.model import GuardrailRule
     from clia.sessions.agreement import Agreement
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.decisions import Decisions
@@ -89,7 +85,7 @@ if TYPE_CHECKING:
     from clia.space.traces import Traces
     from clia.space.type_registry import Registry
     from clia.space.upkeep import Archiving, Upkeep
-    from clia.space.verification import Checks, Report
+    from clia.space.verification import Checks
     from clia.store.interface import Queue
     from clia.trust.checkpoints.exchange import CheckpointExchange
     from clia.trust.checkpoints.making import CheckpointWriter
@@ -250,51 +246,23 @@ class Components:
     @part
     def approvals(self) -> GuardrailApprovals:
         """Approvals of changes that take guardrails away."""
-        from clia.approvals.guardrails import GuardrailApprovals
-        from clia.git.submodule_objects import SubmoduleObjects
+        from clia.facade.approval_parts import guardrail_approvals
 
-        submodules = SubmoduleObjects(self.git.handle, self.git.command)
-
-        def check(agent: str, onto: str, trees: tuple[str | None, str], head: str) -> None:
-            if self._may_have_rules(agent):
-                self.recorded_rules.check_landing(agent, onto, trees, head)
-
-        def entries() -> ApprovalEntries:
-            from clia.approvals.entries import ApprovalEntries
-
-            return ApprovalEntries(self.core, self.agent_journals, submodules.tree)
-
-        slug_of = lambda name: self.agents.origin_of(name).slug  # noqa: E731
-        return GuardrailApprovals(
-            self.core, lambda: self.lifecycle, submodules.tree, self.config.approvals.people, entries, slug_of, check
-        )
+        return guardrail_approvals(self)
 
     @part
     def accepted_guardrails(self) -> AcceptedGuardrails:
         """The guardrails that earlier agents had."""
-        from clia.approvals.accepted_guardrails import AcceptedGuardrails
-        from clia.approvals.evidence import Approvers
+        from clia.facade.approval_parts import accepted_guardrails
 
-        lifecycle, approvers = lambda: self.lifecycle, Approvers(self.config.approvals.people)
-        return AcceptedGuardrails(self.core, self.envelope, self.options.place, lifecycle, approvers, self.git.refs.checked_out)
+        return accepted_guardrails(self)
 
     @part
     def recorded_rules(self) -> RecordedRules:
         """Rules of guardrails on commits and landings."""
-        from clia.approvals.recorded_rules import RecordedRules
+        from clia.facade.approval_parts import recorded_rules
 
-        has_trace = lambda commit: self.traces.cid_for(commit.cid) is not None  # noqa: E731
-        has_entries = lambda name: bool(self.traces.pending(name))  # noqa: E731
-        lifecycle, people = lambda: self.lifecycle, self.config.approvals.people
-
-        def signatures() -> RecordedSignatures:
-            from clia.approvals.signatures import RecordedSignatures  # few rules need signatures
-
-            trust = self.trust_keys
-            key = trust.machine.public().fingerprint if trust.machine.exists() else None
-            return RecordedSignatures(self.git.objects.raw, trust.chain(), key)
-
-        return RecordedRules(self.core, lifecycle, self.registry, self._rules_of, has_trace, has_entries, people, signatures)
+        return recorded_rules(self)
 
     words = CommitText
 
@@ -314,6 +282,8 @@ class Components:
 
     def commit_dir(self, name: str, kind: str, directory: str, words: CommitText, base: str | None, *, with_trace: bool) -> str:
         """Commit the files of a directory, if the rules of the agent allow it."""
+        if not os.path.isdir(directory):
+            raise FileError(f"{directory} is not a directory", fields={"path": directory, "reason": "not a directory"})
         with self._ruled_commit(name, kind, with_trace=with_trace) as checked:
             stage = lambda top, before: checked(before, self.porcelain.snapshot(top, before))  # noqa: E731
             return self.checkouts.commit_dir(name, kind, directory, words, base=base, with_trace=with_trace, stage=stage)
@@ -323,7 +293,7 @@ class Components:
         """A function that takes the trees before and after a commit, and returns the latter if the rules allow the commit."""
 
         def checked(before: str, after: str) -> str:
-            if self._may_have_rules(name):
+            if self.may_have_rules(name):
                 self.recorded_rules.check_commit(name, kind, (before, after), with_trace=with_trace)
             return after
 
@@ -332,14 +302,7 @@ class Components:
         except UnapprovedChange as unapproved:
             raise unapproved.refusal() from None
 
-    def _rules_of(self, name: str) -> Sequence[GuardrailRule]:
-        """The rules of an agent, with paths relative to the space."""
-        from clia.identities.service import IdentityService
-
-        identities = IdentityService(self)
-        return [identities.shown(rule) for rule in identities.rules_in_force(name)]
-
-    def _may_have_rules(self, name: str) -> bool:
+    def may_have_rules(self, name: str) -> bool:
         """Whether an agent may have rules: it has a profile, or there are identities. Loads nothing."""
         origin = self.agents.origin_of(name)
         if origin.profile is not None or (origin.place or {}).get("path"):
@@ -391,43 +354,11 @@ class Components:
 
     agent_journals: part[AgentJournals] = built("clia.space.agent_journals:AgentJournals", "core commits agents git.handle")
 
-    def prepare_maintenance(self, *, archives: bool) -> None:
-        """Trim the feed and what is kept of peers. An agent archives no others."""
-        from clia.space.feed import trim
+    @part
+    def steps(self) -> VerbSteps:
+        from clia.facade.verb_steps import VerbSteps
 
-        if archives:
-            require_person(self.options.agent, "leave out archiving")
-        trim(self.core.store)
-        self.peers.sweep()
-
-    def verify(self, progress: Callable[[str], None] | None) -> Report:
-        """Check everything against git."""
-        complete = (checks := self.checks).is_whole()
-        report = checks.verify(self.registry.types(), progress, complete=complete)
-        report = report.joined(self.agreement.findings(), ())
-        return report.joined(*self.federation_checks.verify(progress, complete=complete))
-
-    def rebuild(self, progress: Callable[[int, int], None] | None) -> int:
-        """Rebuild the indexes from git; return the number of relations."""
-        self.capabilities.forget_compiled()
-        edges = self.relations.rebuild(progress)
-        self.observations.rebuild(progress)
-        return edges
-
-    def log_landing(self, name: str, branch: str | None, seen: str | None) -> str:
-        """Write approvals and, if the operator wants that, a landing to journals before the work lands; so the entries land, too.
-
-        An attempt that is refused, and repeated after a decision, has one entry. Returns the branch, the default one for None.
-        """
-        onto = self.landing.default_branch() if branch is None else branch
-        self.landing.check_seen(name, seen)
-        self.approvals.record(name)
-        if "landings" in self.config.journal.write and not self.landing.has_landed(name, onto):
-            own = self.core.own_commits(name, self.core.own_head(name))
-            work = next(commit.cid for commit in own if commit.kind not in (JOURNAL_ENTRY, DECISION))
-            about = {"commit": work, "branch": onto}
-            self.agent_journals.log(name, f"landing on {onto}", "log", f"landing {onto} {work}", about)
-        return onto
+        return VerbSteps(self)
 
     @part
     def exchange(self) -> RemoteExchange:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 
-from clia.errors import FileError, InvalidInput
+from clia.errors import InvalidInput
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
-from clia.verbs import ADMIN, VIEWER, actor, alias, for_people, service, verb
+from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,13 +200,10 @@ class Space:
         self, name: str, briefing: Briefing, slug: str | None, accept: str | None, at: str | None = None, parent: str | None = None
     ) -> Spawned:
         """Spawn an agent with its profile. The briefing may name a prompt only if that prompt may be used here."""
-        from clia.facade.local import spawn_origin
-
         prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
         if prompt is not None:
             self.behaviours.check_prompt(prompt)
-        origin, warnings = spawn_origin(self._components, name, slug, accept, parent)
-        return self._components.agents.spawn(name, briefing, at=at, parent=parent, origin=origin)._replace(warnings=warnings)
+        return self._components.steps.spawn(name, briefing, slug, accept, at, parent)
 
     @verb("GET", "/states", VIEWER, "agents")
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
@@ -269,11 +266,8 @@ class Space:
         with_trace: bool = False,
     ) -> str:
         """Commit the files of a directory, staged as ``git add -A`` would stage them."""
-        source = _absolute(directory)
-        if not os.path.isdir(source):
-            raise FileError(f"{source} is not a directory", fields={"path": source, "reason": "not a directory"})
         words = self._components.words(message, meta)
-        return self._components.commit_dir(name, kind, source, words, self._base(base), with_trace=with_trace)
+        return self._components.commit_dir(name, kind, _absolute(directory), words, self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """Make a worktree with the agent's files; return the commit that is checked out."""
@@ -297,9 +291,8 @@ class Space:
         head: SeenHead = None,
     ) -> Landed | UpToDate | Conflicts:
         """Bring the agent's work to a branch that is not an agent's: as one commit, by a merge or by a fast-forward."""
-        form, branch = "squash" if squash else "merge" if no_ff else how, self._components.log_landing(name, onto, head)
-        is_agent = actor(self._components.options.agent) is not None
-        return self._components.landing.land(name, branch, how=form, message=message, head=head, by_agent=is_agent)
+        form = "squash" if squash else "merge" if no_ff else how
+        return self._components.steps.land(name, onto, form, message, head)
 
     # History
 
@@ -374,18 +367,18 @@ class Space:
     @verb("GET", "/verify", VIEWER, "upkeep")
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Check everything against git; change nothing."""
-        return self._components.verify(progress)
+        return self._components.steps.verify(progress)
 
     @verb("POST", "/rebuild", ADMIN, "upkeep")
     def rebuild(self, *, progress: Progress | None = None) -> Count:
         """Rebuild the indexes from git: relations, grants and observations; return the number of relations."""
-        return self._components.rebuild(progress)
+        return self._components.steps.rebuild(progress)
 
     @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
         """Pack the repository, put idle agents away, move old worktrees and, if asked, archive idle agents with landed work."""
         if not dry_run:
-            self._components.prepare_maintenance(archives=archive_idle_days is not None)
+            self._components.steps.prepare_maintenance(archives=archive_idle_days is not None)
         return self._components.maintenance.maintain(self._components.run_directories.move_all, archive_idle_days, dry_run=dry_run)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:

@@ -51,8 +51,8 @@ class HubSync:
         self.unpublished = unpublished
         self._adoption = Adoption(alone)
         self.continues_keys: Callable[[str], bool] = lambda _: False
-        self.checkpoints: Callable[[], CheckpointExchange | None] = lambda: None
         """Whether a key chain continues ours. Set by the owner of the keys."""
+        self.checkpoints: Callable[[], CheckpointExchange | None] = lambda: None
         self.hold: Hold = core.locks.hold
         """Takes a lock as verbs of the space do."""
         self.hold_recovered: Hold = core.locks.hold
@@ -307,13 +307,7 @@ class HubSync:
             raise self.hub.unreachable()
         self._check_space()
         self.ensure_mark()
-        results: list[HubSynced] = []
-        locks = self._differing_locks()
-        for start in range(0, len(locks), _BATCH):
-            part = locks[start : start + _BATCH]
-            results += self._sync_part(part)
-            if progress is not None:
-                progress(start + len(part), len(locks))
+        results = self._sync_agents(progress)
         if self.hub.local_refs.log is not None:
             self.hub.local_refs.log.settle(self.hub.tracked)
         checkpoints = self.checkpoints() if self._alone.refs.under(names.LOGS, limit=1) else None
@@ -322,6 +316,15 @@ class HubSync:
         self._exchange_logs()
         if checkpoints is not None:
             checkpoints.exchange_with(self.hub)
+        return results
+
+    def _sync_agents(self, progress: Progress | None) -> list[HubSynced]:
+        results: list[HubSynced] = []
+        locks = self._differing_locks()
+        for start in range(0, len(locks), _BATCH):
+            results += self._sync_part(locks[start : start + _BATCH])
+            if progress is not None:
+                progress(min(start + _BATCH, len(locks)), len(locks))
         return results
 
     def _exchange_logs(self) -> None:
