@@ -30,7 +30,7 @@ _LOOKED = "looked.json"
 _SHOWN = 10
 
 
-class AgentAtWork(NamedTuple):
+class WorkingAgent(NamedTuple):
     """An agent that does something now."""
 
     agent: str  # its name
@@ -63,7 +63,7 @@ class SpaceStatus(NamedTuple):
     space: str  # id of the space
     agents: int  # active agents
     looked: str | None  # time of the last `clia status` in this clone
-    working: list[AgentAtWork]  # agents that do something now
+    working: list[WorkingAgent]  # agents that do something now
     waiting: list[WaitingQuestion]  # questions that wait for a person
     finished: list[FinishedWork]  # agents that have committed since the last look, newest first
     problems: list[str]  # what is unhealthy, each with the command that says more
@@ -111,15 +111,15 @@ def status_of(space: Space, path: str, looked: float | None) -> SpaceStatus:
     )
 
 
-def _working(space: Space, agents: list[str]) -> list[AgentAtWork]:
+def _working(space: Space, agents: list[str]) -> list[WorkingAgent]:
     pending = {state.agent: state.pending for state in space.states()}
     directories = space.local.run_directories
     programs = [name for name in agents if directories.is_running(name)]
-    work = [AgentAtWork(name, PROGRAM, f"{counted(pending[name], 'trace entry', 'trace entries')} so far") for name in programs]
+    work = [WorkingAgent(name, PROGRAM, f"{counted(pending[name], 'trace entry', 'trace entries')} so far") for name in programs]
     open_turns = [row for row in space.captures.sessions() if row.open and row.turn == "open" and row.agent not in programs]
-    work += [AgentAtWork(row.agent, TOOL, f"{row.tool}: {row.prompt}".rstrip(": ")) for row in open_turns]
+    work += [WorkingAgent(row.agent, TOOL, f"{row.tool}: {row.prompt}".rstrip(": ")) for row in open_turns]
     requests = [request for request in space.sessions.pending() if not is_for_people(request)]
-    return work + [AgentAtWork(request.agent, FLOW, f"waits for {request.kind} ({request.id})") for request in requests]
+    return work + [WorkingAgent(request.agent, FLOW, f"waits for {request.kind} ({request.id})") for request in requests]
 
 
 def _problems(space: Space, problems: list[str]) -> list[str]:
