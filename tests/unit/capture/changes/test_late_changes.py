@@ -1,4 +1,4 @@
-"""A tool is killed in a turn, and a person goes on in the same files: their lines stay theirs."""
+"""A tool is killed in a turn, and a person edits the same files afterwards: their lines stay theirs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def tool(root: Path) -> Iterator[Tool]:
     tool.kill()
 
 
-def person_goes_on(root: Path) -> None:
+def person_edits(root: Path) -> None:
     (root / "README.md").write_text("people\ntool\nperson\n")
     (root / "made.txt").write_text("person\nmade\n")
     (root / "other.txt").write_text("other\n")
@@ -96,7 +96,7 @@ def test_lines_that_a_person_adds_after_the_tool_was_killed_are_the_persons_at_o
     tool.kill()
     assert uncommitted(space, "README.md") == [("people", None), ("tool", agent)]
     assert uncommitted(space, "made.txt") == [("made", agent)]
-    person_goes_on(root)
+    person_edits(root)
     assert uncommitted(space, "README.md") == [("people", None), ("tool", agent), ("person", None)]
     assert uncommitted(space, "made.txt") == [("person", None), ("made", agent)]
 
@@ -107,7 +107,7 @@ def test_while_the_tool_runs_edits_count_as_the_turns(root: Path, space: clia.Sp
     run_ingest(root)
     (agent,) = space.agents()
     later_file_time(root)
-    person_goes_on(root)
+    person_edits(root)
     assert uncommitted(space, "README.md") == [("people", None), ("tool", agent), ("person", agent)]
 
 
@@ -120,7 +120,7 @@ def test_a_session_that_continues_after_it_was_killed_leaves_a_persons_lines_to_
     run_ingest(root)
     (agent,) = space.agents()
     tool.kill()
-    person_goes_on(root)
+    person_edits(root)
     again = Tool(root)
     again.calls = 10
     try:
@@ -145,7 +145,7 @@ def test_another_session_records_of_a_killed_one_only_what_it_wrote(root: Path, 
     run_ingest(root)
     (agent,) = space.agents()
     tool.kill()
-    person_goes_on(root)
+    person_edits(root)
     second = Tool(root, OTHER)
     try:
         second.start()
