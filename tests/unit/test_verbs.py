@@ -37,6 +37,7 @@ ACTS: dict[str, Callable[[clia.Space], object]] = {
     "grant": lambda space: space.peers.grant("bob", "finding", "merge"),
     "record another profile": lambda space: space.identities.reprofile("scout"),
     "retry a session": lambda space: space.sessions.retry("scout"),
+    "accept a lost guardrail": lambda space: space.identities.accept_loss("I say so"),
     "accept an incomplete profile": lambda space: space.spawn("kid", BRIEFING, accept_incomplete="I say so"),
     "accept one for a sub-agent": lambda space: space.spawn_from("kid", BRIEFING, "scout", accept_incomplete="I say so"),
     "accept one at a commit": lambda space: space.spawn_at("kid", BRIEFING, "scout", accept_incomplete="I say so"),
@@ -86,7 +87,7 @@ def test_every_verb_for_people_is_tried() -> None:
         *("decide", "define", "land", "archive", "restore", "claim", "trace_purge", "add_behaviour", "adopt_behaviour"),
         *("retire_behaviour", "follow_policy", "rotate_key", "add_peer", "change_peer", "share", "remove_peer", "grant", "revoke"),
         *("init_trust", "enrol_key", "revoke_key", "rotate_machine_key", "set_trust_policy", "accept_finding"),
-        *("reprofile", "retry", "decide_with_proofs"),
+        *("reprofile", "retry", "decide_with_proofs", "accept_loss"),
     }
 
 

@@ -95,16 +95,16 @@ class AcceptedGuardrails(NamedTuple):
     ) -> list[_PlacedLosses]:
         """What is gone without a decision; ``guardrails`` are those that bind the agent anyway. ``keep``: record decided losses."""
         bound = [self.core.clean.value(item) for item in guardrails]
-        found: list[_PlacedLosses] = []
+        undecided: list[_PlacedLosses] = []
         for placed in self._losses(name, slug, place):
             texts = {projected_text(item) for item in bound}
-            kept = [loss for loss in placed.losses if loss.kind == LOOSENED or loss.text not in texts]
-            decision = self._decision_on(placed._replace(losses=tuple(kept))) if kept else None
+            left = [loss for loss in placed.losses if loss.kind == LOOSENED or loss.text not in texts]
+            decision = self._decision_on(placed._replace(losses=tuple(left))) if left else None
             if decision is not None and keep:
                 self._append_lost(placed, decision.by or "", f"decision {decision.cid[:12]}", decision.cid)
-            elif decision is None and kept:
-                found.append(placed._replace(losses=tuple(kept)))
-        return found
+            elif decision is None and left:
+                undecided.append(placed._replace(losses=tuple(left)))
+        return undecided
 
     def record(self, slug: str | None, place: SpawnPlace) -> None:
         """Record the guardrails that hold at a place and around it, as far as they are new."""
@@ -187,8 +187,8 @@ class AcceptedGuardrails(NamedTuple):
                 entries = [(item, event.cid, head if isinstance(head, str) else "") for item in items]
                 stated.setdefault((identity, path), []).extend(entries)
             elif event.body.get("event") == LOST:
-                seen = event.body.get("gone")
-                events = frozenset(seen if isinstance(seen, list) else ())
+                listed = event.body.get("gone")
+                events = frozenset(listed if isinstance(listed, list) else ())
                 gone.setdefault((identity, path), []).extend((item, events) for item in items)
         return {place: _remaining(entries, gone.get(place, [])) for place, entries in stated.items()}
 
@@ -256,10 +256,10 @@ class AcceptedGuardrails(NamedTuple):
     def _decisions(self, head: str, hidden: list[str]) -> Iterator[AgentCommit]:
         """The decisions in a history, and those that its landings name."""
         core = self.core
-        for number, found in enumerate(core.graph.walk([head], hidden)):
+        for number, entry in enumerate(core.graph.walk([head], hidden)):
             if number >= _WALK_MAX:
                 return
-            commit = core.read(found.cid)
+            commit = core.read(entry.cid)
             if commit.kind == DECISION:
                 yield commit
             for cid in commit.decisions if commit.landed is not None else ():

@@ -176,7 +176,7 @@ class PushChecks:
         return self._repository.commit(head).tree if names.is_id(head) and self._repository.has_commit(head) else landing.tree
 
     def _edited_after(self, decision: AgentCommit, evidence: Evidence, new: str) -> str:
-        """Why a decision on the branch's own line does not count: its agent went on to work there; empty if it did not."""
+        """Why a decision on the branch's own line does not count: its agent edited files there later; empty otherwise."""
         by_id = {commit.cid: commit for commit in evidence.commits}
         at = by_id.get(new)
         while at is not None and at.cid != decision.cid:

@@ -22,13 +22,13 @@ def merge_agendas(path: str, base: bytes | None, ours: bytes, theirs: bytes) -> 
     try:
         left, right = documents.parse(ours, path), documents.parse(theirs, path)
         merged = _merge_fields(_ancestor(path, base), left, right, top=True)
-    except (CliaError, _CannotMerge):
+    except (CliaError, _ContradictoryItems):
         return None
     text = _edited(ours.decode("utf-8"), (), left, merged)
     return text.encode("utf-8") if documents.parse(text.encode("utf-8"), path) == merged else json_text.pretty_bytes(merged)
 
 
-class _CannotMerge(Exception):
+class _ContradictoryItems(Exception):
     """Both sides changed one value differently."""
 
 
@@ -60,7 +60,7 @@ def _merge_value(ancestor: Any, left: Any, right: Any) -> Any:
         return left
     if _equal(left, ancestor):
         return right
-    raise _CannotMerge
+    raise _ContradictoryItems
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -92,12 +92,12 @@ def _by_id(items: list[Any]) -> dict[tuple[str, int], Any]:
 def _merge_item(ancestor: Any, left: Any, right: Any) -> Any:
     try:
         return _merge_value(ancestor, left, right)
-    except _CannotMerge:
+    except _ContradictoryItems:
         if _ABSENT in (left, right):
             raise  # one side changed what the other removed
     objects = [_as_object(item) for item in (ancestor, left, right)]
     if any(item is None for item in objects[1:]):
-        raise _CannotMerge
+        raise _ContradictoryItems
     return _merge_fields(objects[0] or {}, objects[1] or {}, objects[2] or {})
 
 

@@ -1,6 +1,6 @@
-"""The decisions behind waivers: commits that name the guardrail and approve that it is waived.
+"""Decisions behind waivers: commits that name the guardrail and approve that it is waived.
 
-Invariant: an entry in an agency document approves nothing by itself, because anybody can write one. It names a commit that is in
+Invariant: an entry in an agency document approves nothing by itself, since it can be written by hand. It names a commit that is in
 the repository of the document, records a person's approval, and lists the guardrail. In a repository with enrolled keys, the commit
 is signed with one of them.
 """
