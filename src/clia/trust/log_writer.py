@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from clia.trust.superseded_logs import SupersededLogs
 
 TAIL_ENTRIES, TAIL_BYTES = 8, 16 * 1024
-"""The newest entries that are in the commit itself: at most so many."""
+"""The most entries that are in the commit itself, and their most bytes."""
 FILES_JOINED = 8
 """So many files of one size become one file."""
 FILE_SIZES = (4096, 512, 64, 8)

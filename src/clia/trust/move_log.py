@@ -122,9 +122,9 @@ class MoveLog:
     def doubt(self, note: str) -> None:
         """A move at the hub may have happened: its note is that of the same move here."""
         path, move = self._local.noted
-        known = move if path == note else self._read(note)
-        if known is not None:
-            self._doubtful()[known[:3]] = note
+        noted = move if path == note else self._read(note)
+        if noted is not None:
+            self._doubtful()[noted[:3]] = note
 
     def _doubtful(self) -> dict[tuple[str, str | None, str | None], str]:
         """The notes of this thread's moves at the hub that may have happened."""

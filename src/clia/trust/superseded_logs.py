@@ -2,7 +2,7 @@
 
 Nothing refers to these objects, so git removes them after two weeks. A busy space would have many thousands by then. So a file
 beside the store, ``clia/signing/tips-MACHINE``, lists them, and they are removed after a minute: a reader that found a log's commit
-at its ref has read it by then. The file also says which commit of ours was the newest, in case another program moves or removes the
+at its ref has read it by then. The file also says which of our commits was the newest, in case another program moves or removes the
 ref.
 
 Invariant: only objects that clia wrote as parts of this log are removed, none of which a ref points at, and none while git packs.
@@ -35,7 +35,7 @@ READING = "reading"
 _LINE = re.compile(r"(\d{1,18})((?: [0-9a-f]{40})+)")
 
 
-class _Append(NamedTuple):
+class _LoggedAppend(NamedTuple):
     at: int
     commit: str  # the newest commit of the log since then
     replaced: tuple[str, ...]
@@ -79,7 +79,7 @@ class SupersededLogs:
                 self.remove(machine)
 
     def last(self, machine: str) -> str | None:
-        """The newest commit of ours."""
+        """The newest of our commits."""
         appends = self._read(machine)
         return appends[-1].commit if appends else None
 
@@ -115,7 +115,7 @@ class SupersededLogs:
     def _path(self, machine: str) -> str:
         return os.path.join(self._directory, f"tips-{machine}")
 
-    def _read(self, machine: str) -> list[_Append]:
+    def _read(self, machine: str) -> list[_LoggedAppend]:
         """What is listed. A line that a crash has damaged is left out."""
         try:
             with open(self._path(machine), encoding="ascii", errors="replace") as file:
@@ -125,10 +125,10 @@ class SupersededLogs:
         appends = []
         for match in filter(None, map(_LINE.fullmatch, lines)):
             commit, *replaced = match[2].split()
-            appends.append(_Append(int(match[1]), commit, tuple(replaced)))
+            appends.append(_LoggedAppend(int(match[1]), commit, tuple(replaced)))
         return appends
 
-    def _write(self, machine: str, appends: Sequence[_Append]) -> None:
+    def _write(self, machine: str, appends: Sequence[_LoggedAppend]) -> None:
         path = self._path(machine)
         temporary = f"{path}.{secrets.token_hex(4)}.new"
         with suppress(OSError):
