@@ -9,7 +9,6 @@ Processor time: other processes change the time that a command of a millisecond 
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -23,8 +22,13 @@ from benchmarks.growth_space import PERSON, generate, name_of
 from benchmarks.measure import Row, attempted, cheapest_in_turns, command, fastest_in_turns, timed
 from benchmarks.places import place
 from clia.facade.opening import MOVES
+from clia.git.records import Stamp
 from clia.space.upkeep import RECENT
 from clia.testing import components
+from clia.trust.log_writer import LogWriter
+from clia.trust.machine_keys import machine_key_of
+from clia.trust.machine_log import LogEntry, LoggedMove
+from clia.trust.superseded_logs import SupersededLogs
 from clia.values import refs as names
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from benchmarks.measure import NotRun
 
 AGENTS, AGENT_COMMITS, PERSON_COMMITS = 5_000, 4, 2_000
+_APPENDED = 100  # moves that are logged at once
 UPKEEPS, _AT_WORK = 12, 6  # upkeeps in the background, and agents that work before each
 COMMANDS: dict[str, tuple[str, ...]] = {
     "status": ("status",),
@@ -145,22 +150,27 @@ def _prepare(top: Path) -> _Repositories:
 
 
 def _log_moves(path: Path) -> None:
-    """Write what the log of the machine has after as many verbs: a commit for each."""
-    (ref,) = _git(path, "for-each-ref", "--format=%(refname)", names.LOGS).decode().split()
-    stream = [f"reset {ref}\nfrom {ref}^0\n\n"]
-    for number in range(AGENTS * AGENT_COMMITS):
-        move = [names.head(name_of(number % AGENTS)), f"{number:040x}", f"{number + 1:040x}", "clia: finding"]
-        text = f"log: {move[0]}\n\nClia-Log: {json.dumps({'keys': None, 'moves': [move]})}\n"
-        by = f"{PERSON[0]} <{PERSON[1]}> {growth_space.BEGIN + number * growth_space.STEP} +0000"
-        stream.append(f"commit {ref}\ncommitter {by}\ndata {len(text)}\n{text}\n")
-    _git(path, "fast-import", "--quiet", data="".join(stream).encode("ascii"))
+    """Write what the log of the machine has after as many verbs."""
+    with _space(path) as space:
+        git = components(space).git
+        machine = machine_key_of(git)
+        machine.make()  # a generated space is not signed
+        writer = LogWriter(git, machine, SupersededLogs(git, os.path.join(git.handle.common_dir, "clia", "signing")))
+        for start in range(0, AGENTS * AGENT_COMMITS, _APPENDED):
+            by = Stamp(*PERSON, growth_space.BEGIN + start * growth_space.STEP)
+            moves = (LoggedMove(*_move(number)) for number in range(start, start + _APPENDED))
+            writer.append(machine.name(), [LogEntry(None, by.at, (move,)) for move in moves], by)
+
+
+def _move(number: int) -> tuple[str, str, str, str]:
+    return names.head(name_of(number % AGENTS)), f"{number:040x}", f"{number + 1:040x}", "clia: finding"
 
 
 def _track(path: Path) -> None:
     """Add the tracking refs of a hub that has the same refs, packed."""
     with _space(path) as space:
         refs = dict(components(space).git.refs.under("refs/"))
-    refs |= {names.tracking("hub", ref): cid for ref, cid in refs.items() if names.is_shared(ref)}
+    refs |= {names.tracking("hub", ref): cid for ref, cid in refs.items() if names.is_shared(ref) or ref.startswith(names.LOGS)}
     ref_names = [*_git(path, "for-each-ref", "--format=%(refname)").decode().split(), *(ref for ref in refs if "tracking" in ref)]
     lines = (f"{refs[ref]} {ref}\n" for ref in sorted(ref_names) if ref in refs)
     (path / ".git/packed-refs").write_text(f"# pack-refs with: sorted \n{''.join(lines)}")

@@ -6,7 +6,7 @@ TOUR = (
     ("Which settings make Claude Code report to clia? Nothing is written yet.", "hook install claude-code --dry-run"),
     (
         "A simulated session of Claude Code with two sub-agents; it runs the hooks as a real one would.",
-        "hook rehearse claude-code",
+        "hook rehearse claude-code --path .",
     ),
     ("Recorded events become agents, traces and commits; most of them have already been ingested.", "ingest"),
     ("Who worked for whom?", "tree"),

@@ -189,7 +189,7 @@ def agent_programs() -> str:
     return page(
         "# A program for each agent",
         "A program for one agent, here `cadence`, has the commands below. Each takes the options of the "
-        "[command with that name](commands.md) and needs no `--slug`; `--agent-slug` overrides the agent.",
+        "[command with that name](commands.md) and needs no `--slug`; `--slug` overrides the agent.",
         table(("command", "result"), rows),
         "There are two ways to create one:\n\n"
         '- a symbolic link to the installed program: `ln -s "$(command -v clia)" cadence-agent-cli`. The name selects the agent.\n'

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -156,6 +157,7 @@ def _space() -> Iterator[tuple[str, Any]]:
         changes --onto main
         changes lead --onto main
         land lead --onto main --squash
+        agents accept-loss --message 'The team agreed.'
         publish scout""")
     _git("clone", "--quiet", "../hub.git", "../bea")
     yield from _each("""
@@ -193,6 +195,13 @@ def _space() -> Iterator[tuple[str, Any]]:
     yield from _each("""
         - init ../crew
         - spawn scout --empty --title 'Count' --path ../crew
+        - spawn appels --empty --title 'Count the apples' --path ../crew
+        rename appels apples --path ../crew
+        - spawn pears --empty --title 'Count the pears' --path ../crew
+        undo --dry-run --path ../crew
+        undo --path ../crew
+        - spawn plums --empty --title 'Count the plums' --path ../crew
+        delete plums --path ../crew
         hub set ../meet.git --path ../crew
         hub status --path ../crew
         hub sync --path ../crew
@@ -336,9 +345,29 @@ def _trust() -> Iterator[tuple[str, Any]]:
         policy set ../policy.json
         policy show
         policy waiting
-        key accept rewound-ref refs/heads/agents/scout --reason 'an experiment'""")
+        key accept rewound-ref refs/heads/agents/scout -m 'an experiment'""")
     laptop = next(key["fingerprint"] for key in _run("key list")["keys"] if not key["here"])
     yield from ((words.replace(laptop, "SHA256:…"), value) for words, value in _each(f"key revoke {laptop} --reason stolen"))
+    yield from _witnesses()
+
+
+def _witnesses() -> Iterator[tuple[str, Any]]:
+    """A witness of the space; and a space whose history is older than its keys."""
+    state = "--state ../witness"
+    yield from _each(f"witness checkpoint\n witness key --name ci.example.org/shop {state}")
+    key = _run(f"witness key {state}")["key"]
+    yield from ((words.replace(key, "KEY"), value) for words, value in _each(f"witness trust {key}"))
+    yield from _each(f"witness cosign {state}\n witness list")
+    program = [str(Path(sys.executable).parent / "clia"), *f"witness serve --port 0 {state} --json".split()]
+    with _served_by(program) as banner:
+        url = banner["address"]
+        yield "witness serve", {**banner, "address": "http://127.0.0.1:8338"}
+        yield from ((words.replace(url, "http://127.0.0.1:8338"), value) for words, value in _each(f"witness request {url}"))
+    for ref in _git("for-each-ref", "--format=%(refname)", "refs/clia/keys", "refs/clia/log/", "refs/clia/checkpoints/").split():
+        _git("update-ref", "-d", ref)
+    shutil.rmtree(".git/clia/signing")
+    _run("key init")
+    yield from _each("key endorse --reason 'compared with the backup of May'")
 
 
 def _forge() -> Iterator[tuple[str, Any]]:
@@ -359,15 +388,24 @@ def _forge() -> Iterator[tuple[str, Any]]:
 def _served() -> Any:
     """What a forge prints when it starts; then it is stopped."""
     program = [str(Path(sys.executable).parent / "clia"), "serve", "--port", "0", "--quiet", "--json"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as forge:
-        assert forge.stdout is not None  # noqa: S101  # it is a pipe
+    with _served_by(program) as banner:
+        return {**banner, "api": "http://127.0.0.1:8337"}  # its port is another one each time
+
+
+@contextmanager
+def _served_by(program: list[str]) -> Iterator[Any]:
+    """Run a server while the block runs; yields what it prints when it starts."""
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None  # noqa: S101  # it is a pipe
         lines = []
-        for line in forge.stdout:
+        for line in server.stdout:
             lines.append(line)
             if line == "}\n":
                 break
-        forge.terminate()
-    return {**json.loads("".join(lines)), "api": "http://127.0.0.1:8337"}  # its port is another one each time
+        try:
+            yield json.loads("".join(lines))
+        finally:
+            server.terminate()
 
 
 def _hooks() -> Iterator[tuple[str, Any]]:
@@ -376,7 +414,7 @@ def _hooks() -> Iterator[tuple[str, Any]]:
         hook install claude-code --dry-run
         - hook install claude-code --yes
         hook uninstall claude-code --yes
-        hook rehearse --seed 1 --start 2026-01-31T09:00:00Z --no-hooks --stop-after 4""")
+        hook rehearse --path . --seed 1 --start 2026-01-31T09:00:00Z --no-hooks --stop-after 4""")
 
 
 def _identities() -> Iterator[tuple[str, Any]]:
@@ -401,7 +439,6 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents agency --slug scout
             agents explain /role --slug scout
             agents rules --slug scout
-            agents accept-loss --message 'The team agreed.'
             agents explain-rule --slug scout --on tool --tool Bash --command 'deploy payments'
             agents list
             agents search scout
@@ -412,7 +449,7 @@ def _identities() -> Iterator[tuple[str, Any]]:
             agents export --slug scout --to agents-md
             agents schema
             agents init ledger --title Ledger
-            agents journal --slug scout --note 'Read the build.'
+            agents journal --slug scout -m 'Read the build.'
             agents transfer --slug scout --to ..
             agents consolidate ledger --into scout
             - init

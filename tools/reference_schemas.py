@@ -48,6 +48,7 @@ class Schemas:
 
     def __init__(self) -> None:
         self.definitions: dict[str, Schema] = {}
+        self._kinds: dict[str, Any] = {}
 
     def of(self, kind: Any) -> Schema:
         if kind in _PLAIN:
@@ -67,6 +68,8 @@ class Schemas:
         if not hasattr(kind, "_fields") and not is_typeddict(kind):
             return self.of(_own_form(kind))
         name = "Of".join([kind.__name__, *(arg.__name__ for arg in args)])
+        if self._kinds.setdefault(name, kind) is not kind:
+            raise SystemExit(f"reference: two records are named {name}: in {self._kinds[name].__module__} and {kind.__module__}")
         if name not in self.definitions:
             self.definitions[name] = {}  # it may contain itself
             self.definitions[name] = self._open(kind) if is_typeddict(kind) else self._record(kind, args)

@@ -39,7 +39,7 @@ TOUR = (
     ("What did it do?", "agents agency --slug scout"),
     (
         "It adds a journal entry, which goes to the nearest repository.",
-        "agents journal --slug scout --note 'Refunds retry twice.'",
+        "agents journal --slug scout -m 'Refunds retry twice.'",
     ),
     ("Is everything in order?", "agents lint"),
 )

@@ -168,7 +168,7 @@ class Walk:
                 process.wait(_READY_SECONDS)
 
     def ingest(self) -> Journey:
-        self._clia(self._space, "hook", "rehearse", "claude-code", "--seed", "1")
+        self._clia(self._space, "hook", "rehearse", "claude-code", "--path", ".", "--seed", "1")
         return self._journey("ingest", self._space, "ingest")
 
     def decide(self) -> Journey:

@@ -36,6 +36,8 @@ _SPARE = 4096  # for a file that grows, or whose size the system does not report
 class LocalFiles:
     """Reads files; never changes anything."""
 
+    is_disk = True  # false: of a tree, which has no repository around it
+
     def real(self, path: str) -> str:
         """The path with every link resolved."""
         try:

@@ -19,7 +19,7 @@ from support.joined_spaces import joined
 from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -948,6 +948,25 @@ def test_landing_moves_the_branch_and_its_worktree(space: clia.Space, people: Pa
     assert space.states()[0].landed is None
 
 
+def test_why_explains_a_line_with_its_agent_trace_and_decision(space: clia.Space) -> None:
+    space.spawn("lead", BRIEFING)
+    space.trace("lead", "said", "I write one")
+    cid = space.commit_with_trace("lead", "finding", {"a": b"zero\none\n"})
+    space.ask("lead", {"question": "Right?"})
+    space.decide("lead", "yes")
+    explained = space.why("a", 2, "lead")
+    (reason,) = explained.reasons
+    assert (reason.start, reason.lines, reason.author, reason.result) == (2, ("one",), "lead", "verified")
+    assert reason.origin is not None
+    assert reason.trace is not None
+    assert (reason.origin.commit, reason.origin.kind, reason.trace.entries) == (cid, "finding", 1)
+    assert [(approval.kind, approval.answer, approval.strength) for approval in reason.approvals] == [
+        ("decision", "yes", "attested")
+    ]
+    refused("line-out-of-range", lambda: space.why("a", 3, "lead"))
+    refused("no-such-path", lambda: space.why("b", 1, "lead"))
+
+
 def test_a_squash_names_agent_and_range_and_is_followed_by_blame_and_trace(space: clia.Space, people: Path) -> None:
     base = space.find("main")
     space.trace("scout", "console", "first thought")
@@ -1376,12 +1395,12 @@ def test_a_name_that_is_invalid_or_taken_is_refused(scout: clia.Space) -> None:
 
 
 def test_an_agent_with_a_live_session_is_not_renamed(scout: clia.Space) -> None:
-    scout.ask("scout", "Which one?", choices=["a", "b"])
+    scout.ask("scout", {"question": "Which one?", "choices": ["a", "b"]})
     refused("session-live", lambda: scout.agents.rename("scout", "lookout"))
     assert scout.agents() == ["scout"]
 
 
-def test_landing_goes_on_after_a_rename(space: clia.Space, people: Path) -> None:
+def test_a_renamed_agent_lands_only_what_is_new(space: clia.Space, people: Path) -> None:
     space.commit("scout", "finding", changes={"a": b"2\n"})
     space.land("scout", "main", squash=True)
     space.agents.rename("scout", "lookout")
@@ -1389,7 +1408,7 @@ def test_landing_goes_on_after_a_rename(space: clia.Space, people: Path) -> None
     space.commit("lookout", "finding", changes={"a": b"3\n"})
     landed = space.land("lookout", "main", squash=True)
     assert isinstance(landed, clia.Landed)
-    assert git("show", "main:a", cwd=people) == "3"
+    assert git("show", "main:a", cwd=people) == "3\n"
 
 
 @local_only
@@ -1404,10 +1423,9 @@ def test_an_agent_that_did_nothing_is_deleted_and_its_name_is_free(scout: clia.S
 
 @pytest.mark.parametrize("space", ["local", "remote"], indirect=True)
 def test_an_agent_that_did_something_is_not_deleted(scout: clia.Space) -> None:
-    deeds = {
+    deeds: dict[str, Callable[[], object]] = {
         "commit": lambda: scout.commit("commit", "finding", changes={"a": b""}),
         "trace": lambda: scout.trace("trace", "console", "x"),
-        "question": lambda: scout.decide("question", "a", request=scout.ask("question", "Which?", choices=["a"]).pending[0].id),
         "reviewed": lambda: scout.relations.add_review("scout", "reviewed"),
         "reviewer": lambda: scout.relations.add_review("reviewer", "scout"),
         "parent": lambda: scout.spawn_from("child", BRIEFING, "parent"),
@@ -1415,8 +1433,11 @@ def test_an_agent_that_did_something_is_not_deleted(scout: clia.Space) -> None:
     for name, deed in deeds.items():
         scout.spawn(name, BRIEFING)
         deed()
-        error = refused("agent-has-work", lambda name=name: scout.agents.delete(name))  # type: ignore[misc]
+        error = refused("agent-has-work", partial(scout.agents.delete, name))
         assert error.hints[0] == f"put it away: clia archive {name}"
+    scout.spawn("question", BRIEFING)
+    scout.ask("question", {"question": "Which?"})
+    refused("session-live", lambda: scout.agents.delete("question"))
     assert {*deeds} <= {*scout.agents()}
 
 
@@ -1425,23 +1446,28 @@ def test_undo_reverts_a_commit_and_undoing_twice_restores_it(scout: clia.Space) 
     one = scout.commit("scout", "finding", changes={"a": b"2\n"}, message="Two")
     last = scout.undoing.last_change()
     assert (last.verb, last.what, last.agent, last.problem) == ("commit", "finding by scout: Two", "scout", None)
-    undone = scout.undo(change=last.change)
+    undone = scout.undoing.undo(change=last.change)
     assert (undone.commit, scout.files("scout")) == (scout.head("scout"), {"a": b"1\n", "b": b"1\n"})
     revert = scout.show("scout")
     assert (revert.kind, revert.subject, revert.meta["reverts"]) == ("agent-commit", 'Revert "Two"', one)
-    refused("not-the-last-change", lambda: scout.undo(change=last.change))
-    scout.undo()
+    refused("not-the-last-change", lambda: scout.undoing.undo(change=last.change))
+    scout.undoing.undo()
     assert scout.files("scout")["a"] == b"2\n"
     assert scout.verify().findings == ()
 
 
-def test_undo_of_a_spawn_deletes_the_agent_unless_it_did_something(scout: clia.Space) -> None:
-    if scout.has_hub:
-        refused("agent-has-work", scout.undo)
-        return
-    scout.undo()
+@pytest.mark.parametrize("space", ["local", "remote"], indirect=True)
+def test_undo_of_a_spawn_deletes_the_agent(scout: clia.Space) -> None:
+    scout.undoing.undo()
     assert scout.agents() == []
-    refused("not-undoable", scout.undo)
+    refused("not-undoable", scout.undoing.undo)
+
+
+@pytest.mark.parametrize("space", ["hub"], indirect=True)
+def test_an_agent_that_other_machines_may_know_is_not_deleted(scout: clia.Space) -> None:
+    refused("agent-has-work", scout.undoing.undo)
+    refused("agent-has-work", lambda: scout.agents.delete("scout"))
+    assert scout.agents() == ["scout"]
 
 
 def test_undo_reverts_a_merge(scout: clia.Space) -> None:
@@ -1449,29 +1475,30 @@ def test_undo_reverts_a_merge(scout: clia.Space) -> None:
     scout.commit("lead", "finding", changes={"lead": b""})
     scout.commit("scout", "finding", changes={"a": b"1\n"})
     scout.merge("lead", "scout")
-    assert scout.undo().what == "merged scout into lead"
+    assert scout.undoing.undo().what == "merged scout into lead"
     assert [*scout.files("lead")] == ["lead"]
 
 
 @pytest.mark.parametrize("how", ["squash", "merge", "fast-forward"])
 def test_undo_of_a_landing_is_a_commit_on_the_branch_and_the_work_can_land_again(space: clia.Space, people: Path, how: str) -> None:
-    before = git("rev-parse", "main", cwd=people)
+    before = git("rev-parse", "main", cwd=people).strip()
     space.commit("scout", "finding", changes={"a": b"2\n"}, message="Looked")
     landed = space.land("scout", "main", how=how)
     assert isinstance(landed, clia.Landed)
     git("commit", "-q", "--allow-empty", "-m", "later work of people", cwd=people)
-    undone = space.undo()
-    assert git("log", "-1", "--format=%H %s", "main", cwd=people) == f'{undone.commit} Revert "Looked"' or how == "merge"
+    undone = space.undoing.undo()
+    subject = "Merge scout: Look around" if how == "merge" else "Looked"
+    assert git("log", "-1", "--format=%H %s", "main", cwd=people) == f'{undone.commit} Revert "{subject}"\n'
     assert git("diff", before, "main", cwd=people) == ""
     assert git("status", "--porcelain", cwd=people) == ""
     assert git("merge-base", "--is-ancestor", landed.cid, "main", cwd=people) == ""
     assert space.history.landings("scout") == []
     again = space.land("scout", "main", how=how)
     assert isinstance(again, clia.Landed)
-    assert git("show", "main:a", cwd=people) == "2"
-    space.undo()
-    space.undo()
-    assert git("show", "main:a", cwd=people) == "2"
+    assert git("show", "main:a", cwd=people) == "2\n"
+    space.undoing.undo()
+    space.undoing.undo()
+    assert git("show", "main:a", cwd=people) == "2\n"
     assert isinstance(space.land("scout", "main"), clia.UpToDate)
     assert space.verify().findings == ()
 
@@ -1482,42 +1509,43 @@ def test_undo_is_refused_if_later_work_changed_the_same_lines(space: clia.Space,
     (people / "a").write_text("other\n")
     git("commit", "-qam", "changed", cwd=people)
     head = git("rev-parse", "main", cwd=people)
-    assert refused("revert-conflict", space.undo).fields["paths"] == ["a"]
+    assert refused("revert-conflict", space.undoing.undo).fields["paths"] == ["a"]
     assert git("rev-parse", "main", cwd=people) == head
 
 
 def test_undo_takes_back_archiving_and_relations(scout: clia.Space) -> None:
     scout.spawn("helper", BRIEFING)
     scout.agents.archive("scout")
-    scout.undo()
+    scout.undoing.undo()
     assert scout.agents() == ["helper", "scout"]
-    scout.undo()
+    scout.undoing.undo()
     assert scout.agents() == ["helper"]
-    scout.undo()
+    scout.undoing.undo()
     scout.relations.add("scout", "advises", "helper")
-    scout.undo()
+    scout.undoing.undo()
     assert scout.relations("scout") == []
-    scout.undo()
+    scout.undoing.undo()
     assert [edge.kind for edge in scout.relations("scout")] == ["advises"]
 
 
 def test_undo_restores_the_version_of_a_behaviour_that_was_current(scout: clia.Space) -> None:
     first = scout.behaviours.add("look", "Look at {{task}}.", "prompt")
     second = scout.behaviours.add("look", "Look closely at {{task}}.")
-    scout.undo()
+    scout.undoing.undo()
     assert scout.behaviours.get("look").current == first.cid
     scout.behaviours.adopt("look", second.cid)
-    scout.undo()
+    scout.undoing.undo()
     assert scout.behaviours.get("look").current == first.cid
     scout.behaviours.retire("look")
-    scout.undo()
+    scout.undoing.undo()
     assert scout.behaviours.get("look").current == first.cid
 
 
 def test_what_people_stated_cannot_be_undone(scout: clia.Space) -> None:
-    scout.decide("scout", "a", request=scout.ask("scout", "Which?", choices=["a", "b"]).pending[0].id)
-    assert refused("not-undoable", scout.undo).hints != ()
+    scout.ask("scout", {"question": "Which?", "choices": ["a", "b"]})
+    scout.decide("scout", "a")
+    assert refused("not-undoable", scout.undoing.undo).hints != ()
     scout.types.register("review", "agent-commit")
-    assert "type" in refused("not-undoable", scout.undo).message
+    assert "type" in refused("not-undoable", scout.undoing.undo).message
     scout.agents.rename("scout", "lookout")
-    assert "clia rename lookout NEW" in refused("not-undoable", scout.undo).hints[0]
+    assert "clia rename lookout NEW" in refused("not-undoable", scout.undoing.undo).hints[0]

@@ -106,6 +106,14 @@ def test_a_field_without_a_comment_stops_the_generation() -> None:
         Schemas().of(Undescribed)
 
 
+def test_two_records_of_one_name_stop_the_generation() -> None:
+    schemas = Schemas()
+    assert schemas.of(Inner) == schemas.of(Inner)
+    other_record = type("Inner", (tuple,), {"_fields": ("lives",)})
+    with pytest.raises(SystemExit, match="two records are named Inner"):
+        schemas.of(other_record)
+
+
 class Cat(NamedTuple):
     """A cat."""
 

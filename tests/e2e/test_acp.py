@@ -92,7 +92,9 @@ class AcpDesk:
         agent = [sys.executable, support.acp_agent.__file__]
         relay = [sys.executable, "-P", "-m", "clia", "acp", "scout", "--", *agent]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("CLIA_", "GIT_"))}
-        async with spawn_agent_process(self.editor, *relay, cwd=self.root, env=environment) as (connection, process):
+        patient = {"shutdown_timeout": PATIENCE}  # otherwise the client kills a relay that takes two seconds to end
+        started = spawn_agent_process(self.editor, *relay, cwd=self.root, env=environment, transport_kwargs=patient)
+        async with started as (connection, process):
             self.relay = process.pid
             await connection.initialize(protocol_version=PROTOCOL_VERSION)
             session = await connection.new_session(cwd=str(self.root), mcp_servers=[])
@@ -102,6 +104,9 @@ class AcpDesk:
 
             self.connection = connection
             yield prompt
+        for pipe in (process.stdout, process.stderr):  # the agent has them open a moment longer than the relay
+            if pipe is not None:
+                await asyncio.wait_for(pipe.read(), PATIENCE)
 
     def say(self, text: str, *answers: str) -> list[str]:
         """Send a prompt, and answer the questions that it leads to; return what the agent was told."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from clia.capture.hook import tool_process
 from support import Tree, git, program
 from support import installed as clia
 from support.hook_spools import EVENT, QUIET, Fired, environment, events, fire, new_space, spool_of
@@ -56,7 +57,7 @@ def head_of(space: Path) -> bytes:
 
 def state_of(space: Path) -> dict[str, bytes]:
     size = (space / ".git" / "logs" / "HEAD").stat().st_size
-    return {"commit": head_of(space), "logs": b"logs/HEAD:%d" % size}
+    return {"commit": head_of(space), "logs": b"logs/HEAD:%d" % size, "process": tool_process(os.getpid())}
 
 
 def test_the_head_names_the_agent_and_any_directory(space: Path) -> None:

@@ -231,7 +231,7 @@ def test_always_grants_the_same_call_until_it_is_revoked(desk: ToolDesk) -> None
     assert granted["permissionDecision"] == "allow"
     assert grant.decision[:12] in granted["permissionDecisionReason"]
     assert desk.run("deploy prod --force", "toolu_3", seconds=1)["permissionDecision"] == "ask"
-    assert desk.run("deploy prod", "toolu_4", seconds=1)["permissionDecision"] == "allow"
+    assert desk.run("deploy prod", "toolu_4")["permissionDecision"] == "allow"
     with pytest.raises(NotFound):
         grant_named(desk.space, "0" * 40)
     revocation = revoke(desk.space, grant_named(desk.space, grant.decision[:10]), "Done.", None)
@@ -263,7 +263,7 @@ def test_a_grant_does_not_cover_a_rule_that_was_not_shown_with_it(desk: ToolDesk
     desk.write_rules(*RULES, {"on": "tool", "match": {"command": "* prod"}, "do": "ask", "risk": "low"})
     assert desk.run("deploy prod", "toolu_2", seconds=1)["permissionDecision"] == "ask"
     desk.write_rules(*RULES)
-    assert desk.run("deploy prod", "toolu_3", seconds=1)["permissionDecision"] == "allow"
+    assert desk.run("deploy prod", "toolu_3")["permissionDecision"] == "allow"
     desk.write_rules({"on": "tool", "match": {"command": "deploy *"}, "do": "ask", "risk": "high"})
     assert desk.run("deploy prod", "toolu_4", seconds=1)["permissionDecision"] == "ask"
 
@@ -310,7 +310,7 @@ def test_a_hook_that_is_killed_before_it_kept_its_question_does_not_ask_again(de
         (request,) = desk.space.pending("scout")
         if is_answered:
             desk.decide(request, "allow")
-            assert desk.run("deploy prod", call, seconds=5)["permissionDecision"] == "allow"
+            assert desk.run("deploy prod", call)["permissionDecision"] == "allow"
         else:
             hook = desk.start("deploy prod", call)
             assert [waiting.id for waiting in desk.waiting()] == [request.id]

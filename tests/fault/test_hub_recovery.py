@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,12 @@ from support.hub_spaces import (
     work,
     work_with_trace,
 )
+from support.machine_logs import logged_ids
 from support.space_driver import BRIEFING, trace_texts
 from support.spaces import refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
@@ -139,6 +141,41 @@ def test_a_process_killed_after_its_push_is_recovered_when_the_hub_is_readable(t
         work(machine_one, "scout", "next")
         assert [commit.subject for commit in machine_one.log("scout")].count("landed") == 1
         assert (trace_texts(machine_one), components(machine_one).envelope.unfinished(), owed(machine_one)) == ({"seen": 1}, [], [])
+
+
+@pytest.mark.parametrize("pushed", [True, False], ids=["after", "before"])
+def test_the_log_has_a_move_at_the_hub_of_a_process_that_died_during_the_push(
+    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, pushed: bool
+) -> None:
+    root = tmp_path / "one"
+    with machine(root, hub) as machine_one:
+        machine_one.spawn("scout", BRIEFING)
+        machine_one.commit("scout", "finding", changes={"a.txt": b"0"})
+
+    def push_and_die(
+        self: git_hub.RemoteHub, moves: Sequence[tuple[str, str | None, str | None]], *, patient: bool = False
+    ) -> None:
+        if pushed:
+            original(self, moves, patient=patient)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die() -> None:
+        monkeypatch.setattr(git_hub.RemoteHub, "send", push_and_die)
+        with opened(root) as machine_one:
+            machine_one.commit("scout", "finding", changes={"a.txt": b"1"})
+
+    original = git_hub.RemoteHub.send
+    before = logged_ids(root)
+    assert_killed(die)
+    tip = at_hub(hub)[HEADS + "scout"]
+    with opened(root) as machine_one:
+        machine_one.hub.sync()
+        assert list((root / ".git/clia/signing/moves").iterdir()) == []
+        assert (tip in logged_ids(root)) is True
+        assert (logged_ids(root) > before) is pushed
+        machine_one.commit("scout", "finding", changes={"a.txt": b"2"})
+        machine_one.hub.sync()
+        assert machine_one.trust.verify().findings == ()
 
 
 def test_sync_does_not_publish_the_incomplete_work_of_a_killed_process(tmp_path: Path, hub: Hub) -> None:

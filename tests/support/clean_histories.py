@@ -57,7 +57,7 @@ class CleanHistory:
         self.has_hub, self.has_peer, self.has_person = (self.random.random() < share for share in (0.4, 0.35, 0.4))
         self.log: list[str] = []
         self.done = Counter[str]()
-        self._number = 0
+        self.number = 0
         self._person = signer_of(bytes([self.random.randrange(256) for _ in range(32)]))
         self._stack = ExitStack()
 
@@ -69,14 +69,14 @@ class CleanHistory:
             for _ in range(steps):
                 name = self.random.choices(list(weights), list(weights.values()))[0]
                 space = self.random.choice(self.spaces)
-                self._number += 1
+                self.number += 1
                 try:
                     STEPS_OF_HISTORIES[name][0](self, space)
                 except (CliaError, _NothingToDo) as err:
-                    self.log.append(f"{self._number} {name}: {getattr(err, 'code', 'nothing to do')}")
+                    self.log.append(f"{self.number} {name}: {getattr(err, 'code', 'nothing to do')}")
                 else:
                     self.done[name] += 1
-                    self.log.append(f"{self._number} {name} on {self.places[self.spaces.index(space)].name}")
+                    self.log.append(f"{self.number} {name} on {self.places[self.spaces.index(space)].name}")
             self._finish()
 
     def findings(self) -> list[str]:
@@ -169,7 +169,7 @@ class CleanHistory:
 
     @property
     def text(self) -> str:
-        return f"<{self._number}>"
+        return f"<{self.number}>"
 
     def agent(self, space: clia.Space) -> str:
         return self.one_of(sorted(space.agents()))
@@ -182,10 +182,10 @@ class CleanHistory:
     def new_agent(self, space: clia.Space) -> str:
         if len(space.agents()) >= _AGENTS_MAX:
             raise _NothingToDo
-        return f"agent-{self._number}"
+        return f"agent-{self.number}"
 
     def changes(self) -> dict[str, bytes | None]:
-        paths = ("file.txt", "a.txt", f"new-{self._number}.txt")
+        paths = ("file.txt", "a.txt", f"new-{self.number}.txt")
         return {self.random.choice(paths): f"{self.text}\n".encode() * self.random.randrange(1, 4)}
 
 
@@ -314,7 +314,7 @@ def _behave(history: CleanHistory, space: clia.Space) -> None:
 
 
 def _register(history: CleanHistory, space: clia.Space) -> None:
-    space.types.register(f"kind-{history._number}", "agent-commit")  # noqa: SLF001
+    space.types.register(f"kind-{history.number}", "agent-commit")
 
 
 def _rotate_machine(history: CleanHistory, space: clia.Space) -> None:

@@ -63,19 +63,26 @@ def chained(machine: str, entries: Iterable[LogEntry]) -> list[bytes]:
 
 def write_log(root: Path, machine: str, lines: Sequence[bytes], signer: SshSigner | None, parents: Sequence[str] = ()) -> str:
     """Write the commit of a log with these lines; the ref stays."""
-    tree = plain_git(root, "mktree")
+    data = log_data(plain_git(root, "mktree"), machine, lines, signer, parents)
+    return plain_git(root, "hash-object", "-t", "commit", "-w", "--stdin", data=data)
+
+
+def log_data(
+    tree: str, machine: str, lines: Sequence[bytes], signer: SshSigner | None = None, parents: Sequence[str] = ()
+) -> bytes:
+    """The bytes of the commit of a log."""
     end = LogEnd(machine, len(lines), line_digest(lines[-1]))
     head = "".join([f"tree {tree}\n", *(f"parent {cid}\n" for cid in parents), f"author {_STAMP}\ncommitter {_STAMP}\n"]).encode()
     head += f"{LOG_HEADER} ".encode() + b"\n ".join(lines)
-    return _written(root, head, f"log\n\n{LOG_END}: {end.text}\n", signer)
+    return _signed(head, f"log\n\n{LOG_END}: {end.text}\n", signer)
 
 
-def _written(root: Path, head: bytes, message: str, signer: SshSigner | None) -> str:
+def _signed(head: bytes, message: str, signer: SshSigner | None) -> bytes:
     signature = b""
     if signer is not None:
         text = signer.sign(head + b"\n\n" + message.encode()).strip().replace("\n", "\n ")
         signature = f"\ngpgsig {text}".encode()
-    return plain_git(root, "hash-object", "-t", "commit", "-w", "--stdin", data=head + signature + b"\n\n" + message.encode())
+    return head + signature + b"\n\n" + message.encode()
 
 
 def link_log(root: Path, ref: str, entries: Sequence[LogEntry], signer: SshSigner) -> str:
@@ -86,7 +93,8 @@ def link_log(root: Path, ref: str, entries: Sequence[LogEntry], signer: SshSigne
         stamp = f"Ada <ada@example.org> {entry.at} +0000"
         parent = f"parent {tip}\n" if tip else ""
         head = f"tree {tree}\n{parent}author {stamp}\ncommitter {stamp}".encode()
-        tip = _written(root, head, f"log\n\n{LOG}: {canonical_bytes(body).decode()}\n", signer)
+        data = _signed(head, f"log\n\n{LOG}: {canonical_bytes(body).decode()}\n", signer)
+        tip = plain_git(root, "hash-object", "-t", "commit", "-w", "--stdin", data=data)
     plain_git(root, "update-ref", ref, tip)
     return tip
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
+from mcp.client import session
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
+session.DISCOVER_TIMEOUT_SECONDS = 60.0  # after ten seconds the client falls back to the older protocol
 PROTOCOLS = (MODERN, LEGACY)
 
 

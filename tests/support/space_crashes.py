@@ -142,7 +142,7 @@ VERBS = {
     "restore": SpaceVerb("old", lambda s: s.agents.restore("old"), lambda s: "old" not in s.agents(archived=True)),
     "rename": SpaceVerb("fresh", lambda s: s.agents.rename("scout", "fresh"), renamed),
     "delete": SpaceVerb("idle", lambda s: s.agents.delete("idle"), lambda s: "idle" not in s.agents()),
-    "undo a commit": SpaceVerb("scout", lambda s: s.undo(), lambda s: "before.txt" not in s.files("scout")),
+    "undo a commit": SpaceVerb("scout", lambda s: s.undoing.undo(), lambda s: "before.txt" not in s.files("scout")),
     "undo a landing": SpaceVerb("helper", revert_landing, landing_is_reverted),
     "attach trace": SpaceVerb(
         "scout",

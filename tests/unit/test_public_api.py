@@ -70,8 +70,19 @@ def test_the_verbs_of_a_space_are_frozen() -> None:
 
 def test_the_services_of_a_space_are_frozen() -> None:
     services = {name for name, member in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
-    nouns = {"agents", "behaviours", "budgets", "captures", "fleet", "history", "hub", "identities"}
-    assert services == nouns | {"local", "peers", "relations", "sessions", "traces", "trust", "types", "views"}
+    nouns = {"agents", "behaviours", "budgets", "captures", "changes", "fleet", "history", "hub", "identities"}
+    assert services == nouns | {
+        "local",
+        "peers",
+        "relations",
+        "provenance",
+        "sessions",
+        "traces",
+        "trust",
+        "types",
+        "undoing",
+        "views",
+    }
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_docstrings() -> None:

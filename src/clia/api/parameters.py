@@ -28,6 +28,7 @@ Revision = Annotated[str, "an agent or PEER/AGENT (for its head), a commit id or
 Other = Annotated[str | None, "another commit to compare with"]
 OwnOnly = Annotated[bool, "only commits made by this agent, not those that it started from or merged"]
 CommitLimit = Annotated[int | None, "maximum number of commits"]
+FilePath = Annotated[str, "path of the file, from the top of the repository"]
 FirstLine = Annotated[int, "number of the first line, from 1"]
 LastLine = Annotated[int | None, "number of the last line (default: the first one)"]
 LineLimit = Annotated[int | None, "maximum number of lines (default: all)"]

@@ -164,8 +164,7 @@ class GuardrailApprovals(NamedTuple):
     def _decision(self, agent: str, head: str, change: str) -> Approval | None:
         """The newest decision on a change, made on the tree of ``head`` by a person who may approve."""
         tree = self.core.objects.commit(head).tree
-        unedited = takewhile(lambda commit: self._only_journals_differ(commit.tree, tree), self.core.own_commits(agent, head))
-        decision, _ = self._evidence(tuple(unedited)).decided_change(change, tree)
+        decision, _ = self._evidence(tuple(self.core.own_commits(agent, head))).decided_change(change, tree)
         return None if decision is None else approval_in(decision)
 
     def _only_journals_differ(self, before: str, after: str) -> bool:

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.errors import BadSignature, CliaError
+from clia.errors import CliaError
 from clia.trust.acts import check_statement, meta_of
-from clia.trust.key_chain import read_key_chain, signer_fingerprint
-from clia.trust.machine_keys import ENTRY
+from clia.trust.key_chain import signer_fingerprint
 from clia.trust.raw_commits import raw_commit
 from clia.trust.statements import ATTESTED, DECIDE, stated_in
-from clia.values.documents import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.trust.key_chain import KeyChain
-    from clia.trust.raw_commits import RawCommit
-
-_CHAIN_MAX = 100_000
 
 
 class RecordedSignatures(NamedTuple):
@@ -70,24 +65,3 @@ class RecordedSignatures(NamedTuple):
         except (CliaError, ValueError):
             return False
         return True
-
-
-def chain_of(read: Callable[[str], bytes], tip: str | None) -> KeyChain:
-    """The chain of keys that ends at a commit, with the space that its first entry names."""
-    commits = lambda cid: raw_commit(cid, read(cid))  # noqa: E731
-    return read_key_chain(commits, tip, _space_of(commits, tip))
-
-
-def _space_of(read: Callable[[str], RawCommit], tip: str | None) -> str:
-    """The space that the oldest entry names; empty without one."""
-    space, cid, left = "", tip, _CHAIN_MAX
-    while cid is not None and left:
-        commit = read(cid)
-        text = commit.trailer(ENTRY)
-        if text is not None:
-            value = parse(text.encode("utf-8"), cid).get("space")
-            space = value if isinstance(value, str) else space
-        cid, left = (commit.parents[0] if commit.parents else None), left - 1
-    if not left:
-        raise BadSignature("the chain of keys is too long", code="malformed-key-chain")
-    return space

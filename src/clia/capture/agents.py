@@ -10,6 +10,7 @@ import os
 import re
 from typing import NamedTuple
 
+from clia.capture.entries import key_of, nth_report
 from clia.capture.events import END, NOTE, SUB_STOP, ToolEvent, digest, is_internal, time_field
 from clia.capture.service import CapturedSession, row_key
 from clia.capture.tools import TOOLS
@@ -20,6 +21,7 @@ from clia.capture.transcripts import (
     copied_lines,
     first_lines,
     has_grown,
+    hook_key,
     read_bytes,
     read_on,
     restart,
@@ -405,6 +407,22 @@ def moved(captured: CapturedSession, transcript: str) -> CapturedSession:
 
 def cursor_of(captured: CapturedSession) -> TranscriptCursor:
     return TranscriptCursor.from_json(captured.standing)
+
+
+def keyed_events(live: IngestedSession) -> list[tuple[ToolEvent, str]]:
+    """The queued hook events of a session with the keys that the transcript gives them."""
+    captured = live.captured
+    if captured.transcript and os.path.isfile(captured.transcript):
+        counts = cursor_of(captured).counts
+        keyed = ((event, hook_key(event, counts, record)) for event, record in live.queue)
+        return [(event, key_of(live, event, key)) for event, key in keyed if key is not None]
+    reports = {text: list(records) for text, records in captured.heard.items()}
+    events: list[tuple[ToolEvent, str]] = []
+    for event, record in live.queue:
+        key = hook_key(event, {event.counted or "": nth_report(reports, event.counted, record)}, record)
+        events += [] if key is None else [(event, key_of(live, event, key))]
+    live.captured = captured._replace(heard=reports)
+    return events
 
 
 def _brief(name: str, size: int) -> str:

@@ -19,7 +19,7 @@ from clia.redaction.secrets import redact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 # Events that become trace entries, named by the entry's kind.
@@ -69,6 +69,7 @@ class ToolEvent(NamedTuple):
     sub: str = ""  # the tool's id of the sub-agent; empty: the session itself
     paths: tuple[str, ...] = ()  # files that a call says it writes
     message: str = ""  # the tool's id of the message it is part of
+    texts: tuple[str, ...] = ()  # what a call that names files writes to them
 
 
 class HookReport(NamedTuple):
@@ -250,7 +251,22 @@ def text_event(kind: str, prefix: str, text: str, message: str = "") -> ToolEven
 def call_event(tool: str, arguments: Any, call: str, writers: frozenset[str] = frozenset()) -> ToolEvent:
     line = call_line(tool or "tool", arguments)
     data = {"tool": tool, "id": call, "input": small(arguments)}
-    return ToolEvent(CALL, line, *key_or_digest("call", call, line), data, paths=written(tool, arguments, writers))
+    paths = written(tool, arguments, writers)
+    texts = tuple(_texts(arguments)) if paths else ()
+    return ToolEvent(CALL, line, *key_or_digest("call", call, line), data, paths=paths, texts=texts)
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """The texts in the arguments of a call, but those that it replaces."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth < _DEPTH:
+        for item in value:
+            yield from _texts(item, depth + 1)
+    elif isinstance(value, dict) and depth < _DEPTH:
+        for key, member in value.items():
+            if not str(key).startswith("old"):
+                yield from _texts(member, depth + 1)
 
 
 def result_event(kind: str, text: str, call: str) -> ToolEvent:

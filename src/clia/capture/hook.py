@@ -45,6 +45,7 @@ CALLS = (b"PreToolUse", b"PermissionRequest", b"BeforeTool")
 ANSWERED = ("claude-code", "codex", "gemini")
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
+_SHELLS, _SHELLS_MAX = (b"sh", b"bash", b"dash", b"zsh", b"ash", b"busybox", b"fish"), 4
 _STDIN = 0
 _AWAITED_SECONDS, _RUN_SECONDS = 3.0, 8.0
 """How long a tool waits for the ingest of an event, outside of ``clia run`` and in it. ``CLIA_HOOK_INGEST`` overrides both. The
@@ -89,7 +90,8 @@ def caller(tool: str) -> str:
 def _put_down(tool: str, place: tuple[bytes, bytes, bytes], first: bytes) -> None:
     where, private, common = place
     agent, secret = (os.environb.get(name, b"") for name in (b"CLIA_AGENT", b"CLIA_RUN_SECRET"))
-    head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret, reflog_state(private, common))
+    logs, process = reflog_state(private, common), tool_process(os.getppid())
+    head = spool.head(tool.encode(), where, agent, head_commit(private, common), secret, logs, process)
     stored = spool.put(spool.spools(common, os.environb), _event(head + first))
     name = event_name(first)
     if name in CALLS and tool in ANSWERED:
@@ -209,6 +211,26 @@ def reflog_state(private: bytes, common: bytes) -> bytes:
     lines = _content(os.path.join(common, b"logs/refs/stash")).splitlines()
     stashes = [line[41:81] for line in lines[: -_STASHES_MAX - 1 : -1]]
     return b" ".join([*sizes, b"stashes:" + b",".join(stashes)] if stashes else sizes)
+
+
+def tool_process(pid: int) -> bytes:
+    """The process that runs hooks, without the shells between them: its id, its start time and its namespace of process ids.
+
+    Nothing where the kernel does not tell.
+    """
+    try:
+        namespace = os.readlink(b"/proc/self/ns/pid")
+    except OSError:
+        return b""
+    for _ in range(_SHELLS_MAX):
+        name, _, fields = _content(b"/proc/%d/stat" % pid).partition(b"(")[2].rpartition(b")")
+        facts = fields.split()
+        if len(facts) < 20:
+            return b""
+        if name not in _SHELLS:
+            return b"%d %s %s" % (pid, facts[19], namespace)
+        pid = int(facts[1])
+    return b""
 
 
 def has_moved(private: bytes, common: bytes, event: bytes) -> bool:

@@ -12,10 +12,11 @@ from contextlib import suppress
 from functools import partial
 
 from clia.capture import transcripts
-from clia.capture.agents import IngestedSessions, cursor_of, moved
+from clia.capture.agents import IngestedSessions, cursor_of, keyed_events, moved
 from clia.capture.changes.file_rules import not_recorded
 from clia.capture.changes.git_activity import is_here, looked, noticed
-from clia.capture.entries import IngestCounts, combined, entry_of, key_of, not_read, not_taken, nth_report
+from clia.capture.changes.late_changes import with_written
+from clia.capture.entries import IngestCounts, combined, entry_of, key_of, not_read, not_taken
 from clia.capture.events import (
     BOUNDS,
     CALL,
@@ -36,7 +37,7 @@ from clia.capture.events import (
 )
 from clia.capture.later_calls import calls_in_transcript, moment_of, named_files
 from clia.capture.service import MARK, DirectoryChange, paths_inside
-from clia.capture.turns import subject, turn_after, unfinished_subject, watched
+from clia.capture.turns import heard, subject, turn_after, unfinished_subject, watched
 from clia.errors import CliaError, InvalidInput, NotFound
 from clia.space.attribution.attributions import HEAD
 from clia.space.core import CommitText
@@ -89,6 +90,7 @@ class Recorder:
                 if event.what == PROMPT and not event.sub:
                     self._prompted(hook, live)
                 self._queue(live, event, hook.record)
+                live.captured = heard(live.captured, hook.record)
                 queued = live
         self._counts["events"] += 1
         if queued is None:
@@ -106,6 +108,7 @@ class Recorder:
         }
         self.flush(live, hook.record.at)
         acts[event.what](hook, live, event)
+        live.captured = heard(live.captured, hook.record)
         self._captures.keep(live.captured)
         self._captures.reached("event-recorded")
 
@@ -153,7 +156,7 @@ class Recorder:
         # Changes from before the session or after its last turn are not its work; changes of an interrupted turn are.
         self._accept(live)
         if live.captured.turn:
-            self._commit(hook, live, "left when the session was interrupted", trace_alone=False)
+            self._commit(hook, live, "left when the session was interrupted", trace_alone=False, broken_off=True)
         elif self._captures.is_running(live.agent):
             self._commit(hook, live, "the files when the session started", trace_alone=False)  # they are the program's
         else:
@@ -195,10 +198,10 @@ class Recorder:
         if now is not None:
             mark = {"tool": live.tool.name, "session": live.captured.session, "event": hook.record.id}
             text = CommitText(subject(live.captured.prompt, "an unfinished turn"), {MARK: mark})
-            change = DirectoryChange(now, live.captured.tree, live.captured.paths)
+            change = self._captures.without_late(live.captured, DirectoryChange(now, live.captured.tree, live.captured.paths))
             commit = self._captures.record(live.captured, text, change, trace_alone=False)
             self._counts["commits"] += commit is not None
-            live.captured = live.captured._replace(paths=())  # later changes of them may be a person's
+            live.captured = live.captured._replace(paths=(), wrote={})  # later changes of them may be a person's
             self._captures.keep(live.captured)
 
     def _sub_started(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
@@ -221,7 +224,7 @@ class Recorder:
         offered = self._captures.offers(live.agent)
         if offered:
             self._space.relate(live.agent, OFFERS, session.agent)
-        live.captured = live.captured._replace(open=False, offered=offered, paths=())
+        live.captured = live.captured._replace(open=False, offered=offered, paths=(), wrote={})
 
     def _turn_ended(self, hook: IncomingEvent, live: IngestedSession, event: ToolEvent) -> None:
         message = self._said(hook, live, event)
@@ -293,21 +296,27 @@ class Recorder:
         named: Sequence[str] | None = None,
         leave: bool = False,
         trace_alone: bool = True,
+        broken_off: bool = False,
     ) -> bool:
         """Commit for the agent, unless this event was committed before; the trace alone if the files cannot be read.
 
         ``named``: commit only these files, because others may have changed the rest. ``leave``: the tool said which sub-agents
-        still run; one that works alone in the directory made all changes. Returns whether the whole directory is committed.
+        still run; one that works alone in the directory made all changes. ``broken_off``: the tool may have been killed, and
+        people may have changed files since. Returns whether the whole directory is committed.
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
         mark = {"tool": hook.tool.name, "session": hook.report.session, "event": hook.record.id}
         text = CommitText(message, {MARK: mark | ({HEAD: live.captured.base} if live.captured.base else {})})
         captured, change = live.captured, self._left(live, self._seen(hook, live, named), leave=leave)
+        of_turn = self._captures.without_late(captured, change) if broken_off else change
         try:
             if live.look is not None:
-                self._captures.record_found_lines(captured, live.look, change)
-            commit = self._captures.record(captured, text, change, trace_alone=trace_alone)
+                self._captures.record_found_lines(captured, live.look, of_turn)
+            commit = self._captures.record(captured, text, of_turn, trace_alone=trace_alone)
+            if of_turn.now is not None and of_turn != change:
+                later = change._replace(before=of_turn.now)
+                self._captures.record_baseline(captured, "the files after the session was broken off", later)
         except InvalidInput as err:
             self._trace_now(live, not_taken(hook, err), hook.record)
             commit = self._captures.record(captured, text, DirectoryChange(None))
@@ -413,7 +422,7 @@ class Recorder:
         for sub in subs:  # before saving the cursor
             self.flush(sub, upto)
         events = [(event, key_of(live, event, event.key)) for event in read]
-        keyed = self._keyed(live)
+        keyed = keyed_events(live)
         # Each entry stays at its place in time; for the same key both sources count.
         merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
         by_hooks, by_lines = ({key: event for event, key in reversed(pairs)} for pairs in (keyed, events))
@@ -424,21 +433,6 @@ class Recorder:
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
 
-    def _keyed(self, live: IngestedSession) -> list[tuple[ToolEvent, str]]:
-        """The queued hook events with the keys that the transcript gives them."""
-        captured = live.captured
-        if captured.transcript and os.path.isfile(captured.transcript):
-            counts = cursor_of(captured).counts
-            keyed = ((event, transcripts.hook_key(event, counts, record)) for event, record in live.queue)
-            return [(event, key_of(live, event, key)) for event, key in keyed if key is not None]
-        reports = {text: list(records) for text, records in captured.heard.items()}
-        keyed_events: list[tuple[ToolEvent, str]] = []
-        for event, record in live.queue:
-            key = transcripts.hook_key(event, {event.counted or "": nth_report(reports, event.counted, record)}, record)
-            keyed_events += [] if key is None else [(event, key_of(live, event, key))]
-        live.captured = captured._replace(heard=reports)
-        return keyed_events
-
     def _learn(self, live: IngestedSession, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
         """Update the current prompt and written files. Hook events are newer than transcript lines."""
         prompts = [event.text for events in (read, reported) for event in events if event.what == PROMPT]
@@ -447,7 +441,12 @@ class Recorder:
         paths = [path for call in calls for path in paths_inside(captured.place, call.paths)]
         if any(event.what in (PROMPT, CALL) for event in reported):  # a notification starts a turn without a prompt
             turn = "open"
+        wrote = captured.wrote
+        for call in calls:
+            if call.texts:
+                wrote = with_written(wrote, paths_inside(captured.place, call.paths), call.texts)
         live.captured = captured._replace(
+            wrote=wrote,
             turn=turn_after(turn, read),
             prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else captured.prompt,
             paths=tuple(dict.fromkeys((*captured.paths, *paths))),

@@ -17,7 +17,6 @@ from urllib.parse import quote, unquote
 
 from clia.capture.changes.git_activity import GitActivity
 from clia.errors import Ambiguous, CliaError, NotAllowed, NotFound, UnsafePath
-from clia.space.purging import MARK as PURGED_TEXT
 from clia.space.traces import stream
 from clia.values import refs as names
 from clia.values.types import AGENT_COMMIT
@@ -40,7 +39,7 @@ TURN = "turn"
 MARK = "capture"
 """The open field that names the event a commit was made for."""
 _LOOK_BACK = 5
-_ROWS, _COMMITTED = "captured/", "captured-commits/"  # the second: sessions in whose turn commits were made
+ROWS, _COMMITTED = "captured/", "captured-commits/"  # the second: sessions in whose turn commits were made
 
 
 class CapturedSession(NamedTuple):
@@ -77,6 +76,9 @@ class CapturedSession(NamedTuple):
     git: GitActivity = GitActivity()  # what git did in its repository
     left_out: Mapping[str, str] = {}  # files of its directory that are not recorded, by path: the reasons
     begun: int = 0  # when its first event was stored, in nanoseconds, by the clock of the file system
+    stored: int = 0  # the same of its last event
+    process: str = ""  # the process of its tool
+    wrote: Mapping[str, str] = {}  # digests of the lines that calls since its last commit say they write, by path
 
     @property
     def key(self) -> str:
@@ -85,7 +87,7 @@ class CapturedSession(NamedTuple):
 
 def row_key(tool: str, session: str, sub: str = "") -> str:
     """The key uses digests: a tool's ids have any length and content."""
-    return f"{_ROWS}{tool}/{_digest(session)}/{_digest(sub) if sub else ''}"
+    return f"{ROWS}{tool}/{_digest(session)}/{_digest(sub) if sub else ''}"
 
 
 def _digest(text: str) -> str:
@@ -114,15 +116,15 @@ class Captures:
 
     def get(self, tool: str, session: str, sub: str = "") -> CapturedSession | None:
         row = self._core.store.get(row_key(tool, session, sub))
-        return None if row is None else _from_row(row.value)
+        return None if row is None else from_row(row.value)
 
     def sessions(self) -> list[CapturedSession]:
         """Every captured session and sub-agent, sorted by tool and session."""
-        return [_from_row(value) for _, value in self._core.store.scan(_ROWS)]
+        return [from_row(value) for _, value in self._core.store.scan(ROWS)]
 
     def subs(self, tool: str, session: str) -> list[CapturedSession]:
         """The sub-agents of a session, in order of start."""
-        rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
+        rows = (from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
         return sorted((row for row in rows if row.sub), key=lambda row: (row.started, row.sub))
 
     def running_turns(self, path: str) -> list[RunningTurn]:
@@ -145,9 +147,9 @@ class Captures:
         return self._core.clean.text(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), "text")
 
     def keep(self, captured: CapturedSession) -> None:
-        mark = captured.key.replace(_ROWS, _COMMITTED, 1)
+        mark = captured.key.replace(ROWS, _COMMITTED, 1)
         with self._core.store.writing() as transaction:
-            transaction.values.put(captured.key, _as_row(captured))
+            transaction.values.put(captured.key, as_row(captured))
             if captured.git.logged:
                 transaction.values.put(mark, [captured.tool, captured.session, captured.sub])
             elif transaction.values.get(mark) is not None:
@@ -161,28 +163,9 @@ class Captures:
 
     def purge(self, agent: str, text: str, common_dir: str) -> list[str]:
         """Replace a text in the agent's captured sessions and in all waiting events; returns where else it may be."""
-        from clia.capture.spool_reader import holds, purge_spool, spools  # rarely needed
-        from clia.capture.transcripts import TranscriptCursor, read_bytes
+        from clia.capture.purging import purge_captures  # rarely needed
 
-        remaining = [line for spool in spools(common_dir, os.environ) for line in purge_spool(spool, text)]
-        transcripts = set()
-        with self._core.store.writing() as transaction:
-            for key, row in transaction.values.scan(_ROWS):
-                captured = _from_row(row)
-                if captured.agent != agent:
-                    continue
-                transcripts.add(captured.transcript)
-                self.looks.purge(captured, text)
-                purged = captured._replace(
-                    prompt=captured.prompt.replace(text, PURGED_TEXT),
-                    paths=tuple(path for path in captured.paths if text not in path),
-                    standing=TranscriptCursor.from_json(captured.standing).to_json(),
-                )
-                transaction.values.put(key, _as_row(purged))
-        for path in sorted(transcripts):
-            if path and holds(read_bytes(path, 0) or b"", text):
-                remaining.append(f"transcript {path}: it is the tool's own file, and clia will record its unread part")
-        return remaining
+        return purge_captures(self, self._core.store, agent, text, common_dir)
 
     def spawned_for(self, name: str, tool: str, session: str, sub: str = "") -> bool:
         """Whether an agent's record says that it was spawned for this session."""
@@ -432,6 +415,16 @@ class Captures:
         follow = not self.is_running(agent)
         return self._checkouts.commit_worktree(checkout, TURN, worktree, text, base=head, with_trace=True, follow=follow)
 
+    def without_late(self, captured: CapturedSession, change: DirectoryChange) -> DirectoryChange:
+        """A change without what people changed after the turn was broken off, because the tool was killed."""
+        from clia.capture.changes.late_changes import without_late  # few tools are killed
+
+        if change.now is None:
+            return change
+        before = self._before(change) or self.tree_of(captured.agent)
+        now = without_late(self._core.objects, captured, before, change.now, self._touched(change))
+        return change._replace(now=now)
+
     def without(self, change: DirectoryChange, paths: Sequence[str]) -> DirectoryChange:
         """A change of the whole directory, without these files: they stay as they were."""
         objects, now = self._core.objects, change.now
@@ -478,15 +471,17 @@ def paths_inside(place: str, paths: Sequence[str]) -> list[str]:
     return [path for path in relative if path.partition("/")[0] not in ("..", ".")]
 
 
-def _as_row(captured: CapturedSession) -> dict[str, Any]:
+def as_row(captured: CapturedSession) -> dict[str, Any]:
     """Paths are arbitrary bytes: quoted for JSON."""
     place, *paths = (quote(path, errors="surrogateescape") for path in (captured.place, *captured.paths))
-    return captured._asdict() | {"place": place, "paths": paths, "git": captured.git._asdict()}
+    wrote = {quote(path, errors="surrogateescape"): lines for path, lines in captured.wrote.items()}
+    return captured._asdict() | {"place": place, "paths": paths, "git": captured.git._asdict(), "wrote": wrote}
 
 
-def _from_row(value: Mapping[str, Any]) -> CapturedSession:
+def from_row(value: Mapping[str, Any]) -> CapturedSession:
     fields = {name: field for name, field in value.items() if name in CapturedSession._fields}
     fields["moves"] = tuple((old, new) for old, new in fields.get("moves", ()))
     fields["git"] = GitActivity.from_json(fields.get("git", {}))
     place, *paths = (unquote(path, errors="surrogateescape") for path in (fields["place"], *fields.get("paths", ())))
-    return CapturedSession(**fields | {"place": place, "paths": tuple(paths)})
+    wrote = {unquote(path, errors="surrogateescape"): lines for path, lines in fields.get("wrote", {}).items()}
+    return CapturedSession(**fields | {"place": place, "paths": tuple(paths), "wrote": wrote})

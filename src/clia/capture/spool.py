@@ -29,12 +29,20 @@ def reached(step: str) -> None:
     """A hook has reached a step. Tests replace this function, to kill the process there."""
 
 
-def head(tool: bytes, cwd: bytes, agent: bytes = b"", commit: bytes = b"", secret: bytes = b"", logs: bytes = b"") -> bytes:
+def head(
+    tool: bytes,
+    cwd: bytes,
+    agent: bytes = b"",
+    commit: bytes = b"",
+    secret: bytes = b"",
+    logs: bytes = b"",
+    process: bytes = b"",
+) -> bytes:
     """The header before the tool's bytes; without an agent, the tool's session determines it. ``commit``: HEAD there.
 
-    ``logs``: the sizes of the reflogs, as ``clia.capture.hook.reflog_state`` returns them.
+    ``logs`` and ``process``: as ``clia.capture.hook`` returns the sizes of the reflogs, and the process of the tool.
     """
-    fields = {b"tool": tool, b"cwd": cwd, b"agent": agent, b"commit": commit, b"secret": secret, b"logs": logs}
+    fields = {b"tool": tool, b"cwd": cwd, b"agent": agent, b"commit": commit, b"secret": secret, b"logs": logs, b"process": process}
     lines = [b"%s=%s\n" % (key, value.replace(b"%", b"%25").replace(b"\n", b"%0A")) for key, value in fields.items() if value]
     return FORMAT + b"".join(lines) + b"\n"
 

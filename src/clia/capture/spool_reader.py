@@ -52,6 +52,7 @@ class SpoolRecord(NamedTuple):
     secret: str = ""  # digest of the tool's $CLIA_RUN_SECRET
     logs: str = ""  # sizes of the reflogs of HEAD, the directory's own first; empty if it has none
     stored: int = 0  # when its file was written, in nanoseconds, by the clock of the file system
+    process: str = ""  # the tool's process (``clia.capture.processes``)
 
     @property
     def at(self) -> str:
@@ -110,7 +111,7 @@ def read(spool: str, name: str) -> SpoolRecord | None:
     keys = ("tool", "cwd", "agent", "commit", "secret", "logs")
     tool, cwd, agent, commit, secret, logs = (header.get(key, "") for key in keys)
     context = (commit if is_id(commit) else "", digest(secret) if secret else "", logs)
-    return SpoolRecord(spool, name, tool, cwd, agent, payload, *context, stored)
+    return SpoolRecord(spool, name, tool, cwd, agent, payload, *context, stored, header.get("process", ""))
 
 
 def content(path: str, limit: int) -> bytes:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from clia.capture.events import ToolEvent
     from clia.capture.service import CapturedSession
+    from clia.capture.spool_reader import SpoolRecord
 
 SUBJECT_MAX = 72
 _UNFINISHED = {"open": "unfinished turn", "failed": "model error", "interrupted": "interrupted turn"}
@@ -51,3 +52,8 @@ def subject(prompt: str, otherwise: str) -> str:
 def unfinished_subject(captured: CapturedSession) -> str:
     """The subject of a commit with what a turn left that reported no end."""
     return subject(f"{_UNFINISHED[captured.turn]}: {captured.prompt}", "")
+
+
+def heard(captured: CapturedSession, record: SpoolRecord) -> CapturedSession:
+    """The session, with the process and the time of its last event."""
+    return captured._replace(stored=max(captured.stored, record.stored), process=record.process or captured.process)

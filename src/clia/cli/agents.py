@@ -14,6 +14,7 @@ from clia.cli.command import (
     INCOMPLETE,
     META,
     NO_REDACT,
+    NUMBER,
     SYNC_HINT,
     Answer,
     arg,
@@ -52,7 +53,7 @@ def spawn(
     space: Space,
     name: str = arg("NAME", "name of the new agent: lower-case letters, digits and hyphens"),
     title: str | None = opt(None, "one-line title (default: with --agenda: the item's)", "-t --title"),
-    text: str | None = opt("TEXT", "briefing", "-b --briefing --text", one_of="task"),
+    text: str | None = opt("TEXT", "briefing", "-b --briefing", former="--text", one_of="task"),
     file: str | None = opt("FILE", "file with the briefing ('-': standard input)", one_of="task"),
     from_: str | None = opt("AGENT", "start at another agent's head, as its sub-agent", "--from", one_of="start"),
     at: str | None = opt("COMMIT", "start at any commit (default: your HEAD)", one_of="start"),
@@ -163,7 +164,7 @@ def list_agents(
     space: Space,
     json_output: bool,
     archived: bool = flag("list archived agents instead"),
-    limit: int | None = opt("N", "maximum number of agents, sorted by name", type=positive),
+    limit: int | None = opt("N", "maximum number of agents, sorted by name", NUMBER, former="--limit", type=positive),
     after: str = opt("AGENT", "only agents after this name: the next page", default=""),
 ) -> Answer[list[AgentState]]:
     """List agents and their last commits."""

@@ -133,10 +133,10 @@ def _verified(settings: Settings, path: str, file: str, key: str | None) -> Answ
     from clia.provenance.verifying import check_document
     from clia.trust.ssh_format import read_public_key
 
-    given = None if key is None else read_public_key(read_source(key, "key"))
+    public = None if key is None else read_public_key(read_source(key, "key"))
     text = read_source(file, "attestation")
     with provenance(path, settings) as (service, _):
-        checked = check_document(text, service.attestations, given)
+        checked = check_document(text, service.attestations, public)
     clean = all(attestation.holds for attestation in checked)
     return Answer(CheckedDocument(clean, checked), lambda: _show(checked), exit_code=0 if clean else 1)
 

@@ -39,6 +39,7 @@ NAME = arg("NAME", "behaviour name")
 KIND = opt(
     None,
     "kind of a new behaviour (default: by file name: .py is a session-flow, .md or .txt a prompt)",
+    "-k --kind",
     choices=(PROMPT, SESSION_FLOW),
 )
 NOTES = opt("TEXT", "notes that are kept with this version", default="")

@@ -54,6 +54,11 @@ class Option(NamedTuple):
     one_of: str | None  # options of a command with the same word exclude each other
     section: str | None  # heading in the help
     positional: bool = False
+    former: tuple[str, ...] = ()  # earlier spellings, which still work and are not shown
+
+    def spelled(self, name: str) -> list[str]:
+        """The spellings of an option whose value has this name; the long one last."""
+        return list(self.names) or [f"--{name.replace('_', '-')}"]
 
 
 class Definition(NamedTuple):
@@ -110,10 +115,18 @@ def arg(metavar: str | None, text: str, **settings: Any) -> Any:
 
 
 def opt(
-    metavar: str | None, text: str, names: str = "", *, one_of: str | None = None, section: str | None = None, **settings: Any
+    metavar: str | None,
+    text: str,
+    names: str = "",
+    *,
+    one_of: str | None = None,
+    section: str | None = None,
+    former: str = "",
+    **settings: Any,
 ) -> Any:
-    """An option with a value; ``names`` are separated by blanks."""
-    return Option(tuple(names.split()), {"metavar": metavar, "help": text, **settings}, one_of, section)
+    """An option with a value; ``names`` and ``former`` (earlier names, which still work) are separated by blanks."""
+    spellings = tuple(names.split()), {"metavar": metavar, "help": text, **settings}
+    return Option(*spellings, one_of, section, former=tuple(former.split()))
 
 
 def many(metavar: str, text: str, names: str = "") -> Any:
@@ -136,6 +149,8 @@ STORE = opt("URL", "postgresql://… for a store on a server (default: CLIA_STOR
 CONFIG = opt("FILE", "operator configuration (default: CLIA_CONFIG, else .git/clia/config.toml)")
 IN_SPACE = {"path": PATH, "store": STORE, "json_output": JSON}
 AGENT = arg("AGENT", "agent name")
+NUMBER = "-n --number"
+"""The spelling of a limit of what is listed."""
 NO_REDACT = flag("record secrets unredacted; use with care")
 IDENTITY = opt("SLUG", "identity to work under (default: the one with the agent's name, if it exists)", "--as")
 INCOMPLETE = opt("REASON", "work although documents of the identity cannot be read; recorded", "--accept-incomplete")
@@ -146,7 +161,7 @@ ASCII = flag("draw with ASCII characters", "--ascii")
 
 WORKING_PATH = opt("DIR", "working path (default: current directory)", default=".")
 CEILING = opt("DIR", "do not read contexts above this directory")
-SLUG = opt("SLUG", "identity", "--slug --agent-slug", required=True)
+SLUG = opt("SLUG", "identity", "--slug", former="--agent-slug", required=True)
 AGENTS_DIR = opt("DIR", "directory of identities, if the path is not in a repository")
 LINEAGE: Any = {
     "agents_dir": AGENTS_DIR,
@@ -180,10 +195,19 @@ def configure(definition: Definition, parser: argparse.ArgumentParser, slug: str
         if option.positional:
             group.add_argument(name, **settings)
         else:
-            group.add_argument(*(option.names or [f"--{name.replace('_', '-')}"]), **{"dest": name} | settings)
+            group.add_argument(*option.spelled(name), **{"dest": name} | settings)
     notes = (definition.function.__doc__ or "").strip().partition("\n")[2].split()
     parser.epilog = " ".join(notes) or None
     parser.set_defaults(example=definition.example)
+
+
+def present_spelling(definition: Definition, words: Sequence[str]) -> list[str]:
+    """The words with former spellings of options replaced by the present ones."""
+    present = {old: option.spelled(name)[-1] for name, option in definition.options.items() for old in option.former}
+    if not present:
+        return list(words)
+    parts = (word.partition("=") for word in words)
+    return [f"{present.get(name, name)}{equals}{value}" for name, equals, value in parts]
 
 
 def run(definition: Definition, args: argparse.Namespace) -> int:
@@ -227,8 +251,9 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> Settings:
     from clia.facade.settings import Settings, check_address
 
-    check_address(args.store)  # an empty variable counts as unset; an empty option is a mistake
-    store = args.store or os.environ.get("CLIA_STORE") or None
+    store_option = getattr(args, "store", None)
+    check_address(store_option)  # an empty variable counts as unset; an empty option is a mistake
+    store = store_option or os.environ.get("CLIA_STORE") or None
     config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
 
     def notify(text: str) -> None:

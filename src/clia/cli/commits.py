@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from clia.capture.run_program import RunReport
     from clia.facade.space import Space
-    from clia.facade.undo import LastChange, Undone
+    from clia.facade.undo import LastChange, UndoneChange
     from clia.space.model import Content
 
     SignalListening = Callable[[Callable[[int], None]], AbstractContextManager[None]]
@@ -93,7 +93,7 @@ def commit(
 def undo(
     space: Space,
     dry_run: bool = flag("show what would be undone, and how, without doing it"),
-) -> Answer[LastChange | Undone]:
+) -> Answer[LastChange | UndoneChange]:
     """Undo the last thing you did here, by a new record.
 
     A commit or a merge is reverted by a commit of the agent, a landing by a commit on the branch. An agent that did nothing is
@@ -103,12 +103,12 @@ def undo(
     last = space.undoing.last_change()
     if dry_run:
         return Answer(last, lambda: _show_last(last))
-    undone = space.undo(change=last.change)
+    undone = space.undoing.undo(change=last.change)
 
     def show() -> None:
         show_line("undid: ", (one_line(undone.what), "bold"), (f"  ({last.at})", "dim"))
-        made = f": {short(undone.commit)}" if undone.commit is not None else ""
-        show_line(f"{one_line(undone.done)}{made}")
+        commit_text = f": {short(undone.commit)}" if undone.commit is not None else ""
+        show_line(f"{one_line(undone.done)}{commit_text}")
         for warning in undone.warnings:
             show_line(("warning: ", "yellow"), one_line(warning))
 
@@ -164,7 +164,7 @@ def run(
     quiet: bool = flag("print only errors", "-q --quiet"),
     report: str | None = opt("FILE", "write a JSON report of the run to a file"),
     title: str | None = opt(None, "one-line title (default: the command line)", "-t --title", section=_NEW_AGENT),
-    briefing: str = opt("TEXT", "briefing", "-b --briefing --text", default="", section=_NEW_AGENT),
+    briefing: str = opt("TEXT", "briefing", "-b --briefing", former="--text", default="", section=_NEW_AGENT),
     at: str | None = opt(
         "COMMIT",
         "start at any commit (default: its parent's head, else your HEAD)",

@@ -52,7 +52,7 @@ def serve(
     user: str | None = opt("NAME", "user of the login link (default: the first administrator)"),
     host_name: str | None = opt("NAME", "host name for browsers (default: as configured, else clia-ID.localhost on this machine)"),
     socket: str | None = opt("PATH", "Unix socket to listen on for a proxy, instead of a port"),
-    quiet: bool = flag("no access log"),
+    quiet: bool = flag("no access log", "-q --quiet"),
 ) -> Annotated[int, ServeBanner]:
     """Run the forge: the web pages where people watch and answer agents, and the API.
 

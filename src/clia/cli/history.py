@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from clia import __version__
 from clia.cli.agents import no_agents
-from clia.cli.command import ASCII, PATH, Answer, arg, command, flag, opt, several
-from clia.cli.inputs import invalid_option, line_range, positive
+from clia.cli.command import ASCII, NUMBER, PATH, Answer, arg, command, flag, opt, several
+from clia.cli.inputs import invalid_option, line_range, positive, present_agent
 from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.rendering import (
     facts_table,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from clia.identities.profile_drift import AgentIdentity
     from clia.sessions.model import Request, Session
     from clia.space.attribution.authorship import Authorship
-    from clia.space.merging import LandingEvent
+    from clia.space.landing import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine
     from clia.values.graph_lanes import GraphRow
     from clia.values.typed_objects import Briefing, TraceEntry
@@ -73,7 +73,7 @@ def log(
     space: Space,
     name: str = arg("AGENT|COMMIT", "where to start; PEER/AGENT: an agent of a peer"),
     own: bool = flag("only the agent's own commits"),
-    number: int = opt("N", "maximum number of commits (default: 30)", "-n --number", type=positive, default=30),
+    number: int = opt("N", "maximum number of commits (default: 30)", NUMBER, type=positive, default=30),
     trace: bool = flag("show the trace of each commit"),
 ) -> Answer[list[AgentCommit] | list[TracedCommit]]:
     """Show the commits of an agent, newest first."""
@@ -134,7 +134,7 @@ def show(
     space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AGENT: the last commit of a peer's agent")
 ) -> Answer[ShownAgent | ShownCommit]:
     """Show an agent or a commit."""
-    archived = name in space.agents(archived=True)
+    name, archived = present_agent(space, name)
     if archived or name in space.agents():
         record = _unless_missing(space.agents.record, name) or {}
         details = ShownAgent(
@@ -368,7 +368,7 @@ def authorship(
     space: Space,
     json_output: bool,
     text: str = arg("COMMIT|A..B", "history of a branch or commit, or a range (default: HEAD)", nargs="?", default="HEAD"),
-    number: int | None = opt("N", "maximum number of commits (default: 1000, for agent-trace all)", "-n --number", type=positive),
+    number: int | None = opt("N", "maximum number of commits (default: 1000, for agent-trace all)", NUMBER, type=positive),
     output_format: str | None = opt(None, "output format (default: text)", "--format", choices=AUTHORSHIP_FORMATS),
     forge: str | None = opt("URL", "address of the space on a forge, for links (agent-trace): https://forge.example.org/s/shop"),
 ) -> Annotated[int, Authorship]:
@@ -434,7 +434,7 @@ class Graph(NamedTuple):
 def graph(
     space: Space,
     agents: list[str] = arg("AGENT", "agents or branches to draw (default: all agents)", nargs="*"),
-    number: int = opt("N", "maximum number of commits (default: 50)", "-n --number", type=positive, default=50),
+    number: int = opt("N", "maximum number of commits (default: 50)", NUMBER, type=positive, default=50),
     ascii_only: bool = ASCII,
 ) -> Answer[Graph]:
     """Draw the commit graph of agents."""

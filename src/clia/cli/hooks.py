@@ -279,7 +279,7 @@ def ingest(
     settings: Settings,
     path: str,
     json_output: bool,
-    quiet: bool = flag("print nothing, and exit if another process is already ingesting"),
+    quiet: bool = flag("print nothing, and exit if another process is already ingesting", "-q --quiet"),
 ) -> Answer[IngestAnswer] | int:
     """Turn recorded events into agents, traces and commits.
 

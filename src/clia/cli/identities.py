@@ -92,7 +92,7 @@ def agents_context(
 @command("agents explain")
 def agents_explain(
     json_output: bool,
-    pointer: str = arg(None, "JSON pointer into the merged document: /title, /guardrails/0"),
+    pointer: str = arg("POINTER", "JSON pointer into the merged document: /title, /guardrails/0"),
     document: str = opt(None, "merged document (default: agent)", choices=KINDS, default=AGENT),
     lineage: Lineage = LINEAGE,
 ) -> Answer[Explanation]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from clia.cli.command import AGENTS_DIR, LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
 from clia.cli.inputs import require_person
 from clia.cli.output import console, counted, plain, show_diagnostics
 from clia.cli.rendering import show_line, show_lines, styled
+from clia.errors import InvalidInput
 from clia.identities.exports.formats import ALL_FORMATS, FORMATS
 from clia.values.records import EMBED, json_form
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from clia.identities.diagnostics import Diagnostic
     from clia.identities.exports.mirrors import MirrorPlan
@@ -42,8 +45,8 @@ class CreatedIdentity(NamedTuple):
 
 @command("agents init", agents_dir=AGENTS_DIR)
 def agents_init(
-    slug: str = arg(None, "new identity; `root` creates the root directives"),
-    title: str | None = opt(None, "display name"),
+    slug: str = arg("SLUG", "new identity; `root` creates the root directives"),
+    title: str | None = opt(None, "display name", "-t --title"),
     role: str | None = opt(None, "role"),
     purpose: str | None = opt(None, "purpose"),
     guardrails: list[str] = many("TEXT", "rule that it must follow (repeatable)", "--guardrail"),
@@ -64,11 +67,12 @@ def agents_init(
 def agents_journal(
     json_output: bool,
     slug: str = SLUG,
-    note: str = opt("TEXT", "what happened", required=True),
+    note: str = opt("TEXT", "what happened", "-m --message", former="--note", required=True),
     tags: list[str] = several("TAG", "tags, separated by blanks or commas"),
     signature: str = opt("auto|SIG", "signature (default: the one of the profile)", default="auto"),
     dirs_touched: list[str] = several("DIR", "directories that the work touched"),
-    idempotency_key: str | None = opt("KEY", "write only one entry per key"),
+    idempotency_key: str | None = opt("KEY", "write only one entry per key", "--key", former="--idempotency-key"),
+    waives: str | None = opt("HASH", "approve, as an operator, that a guardrail is waived; recorded as a commit"),
     target: WriteLocation = TARGET,
 ) -> Answer[JournalResult]:
     """Append an entry to the journal of an identity."""
@@ -77,13 +81,29 @@ def agents_journal(
 
     if is_operator(slug, target):
         require_person(f"{slug!r} is a person, whose entries can approve waivers; write to the journal of your own identity")
+    elif waives is not None:
+        raise InvalidInput(f"{slug!r} is not an operator, so it cannot waive", code="not-an-operator", fields={"slug": slug})
     words = [tag for word in tags for tag in word.split(",")]
-    written, diagnostics = journal(slug, Note(note, words, signature, dirs_touched, idempotency_key), target)
+    about = {} if waives is None else _decided(waives, note, slug, target)
+    written, diagnostics = journal(slug, Note(note, words, signature, dirs_touched, idempotency_key, about=about), target)
 
     text = f"{'appended to' if written.appended else 'already in'} {written.path}\nsha256 {written.sha256}"
     if json_output:
         show_diagnostics(diagnostics, as_json=True)
     return Answer(written, lambda: show_line(plain(text)), diagnostics=diagnostics)
+
+
+def _decided(waives: str, note: str, slug: str, target: WriteLocation) -> dict[str, Any]:
+    """The extensions of an entry that approves a waiver; writes the commit of the decision."""
+    from clia.facade.operator_waivers import decide_waiver, guardrail_text
+    from clia.identities.checks import roster
+    from clia.identities.guardrails.waivers import DECIDED, WAIVES
+    from clia.identities.writing import journal_directory
+    from clia.values.canonical import text_digest
+
+    text = guardrail_text(os.fspath(target.path), waives, [agent.slug for agent in roster(target.path).agents])
+    decision = decide_waiver(journal_directory(slug, target), text, note)
+    return {DECIDED: decision, WAIVES: [{"guardrail": text_digest(text)}]}
 
 
 @json_form(plan=EMBED)
@@ -129,7 +149,7 @@ class Consolidation(NamedTuple):
 
 @command("agents consolidate")
 def agents_consolidate(
-    slug: str = arg(None, "identity to archive and remove"),
+    slug: str = arg("SLUG", "identity to archive and remove"),
     into: str = opt("SLUG", "identity that keeps the archive", required=True),
     confirmed: bool = APPLY,
     target: WriteLocation = TARGET,
@@ -154,7 +174,7 @@ class WrittenMirrors(NamedTuple):
 
 @command("agents mirrors")
 def agents_mirrors(
-    slug: str | None = opt("SLUG", "identity (default: all)", "--slug --agent-slug"),
+    slug: str | None = opt("SLUG", "identity (default: all)", "--slug", former="--agent-slug"),
     path: str = WORKING_PATH,
     merged: bool = flag("also mirror the merged documents"),
     check: bool = flag("write nothing; exit 1 if a mirror is stale or missing"),

@@ -57,7 +57,7 @@ def agents_explain_rule(  # the parts of an action
     program: str = opt("NAME", "program in the worker's list", default=""),
     effect: str = opt("KIND", "kind of the request to a worker", default=""),
     branch: str = opt("NAME", "target branch", default=""),
-    kind: str = opt("KIND", "kind of the commit", default=""),
+    kind: str = opt("KIND", "kind of the commit", "-k --kind", default=""),
     lineage: Lineage = LINEAGE,
 ) -> Answer[RuleExplanation]:
     """Show what the rules say about an action, and which rule decides."""

@@ -175,3 +175,11 @@ def require_person(alternative: str) -> None:
     from clia.verbs import require_person as require
 
     require(acting_agent(Settings()), alternative)
+
+
+def present_agent(space: Space, name: str) -> tuple[str, bool]:
+    """The name of an agent, its present one if it was renamed; and whether it is archived."""
+    if name not in space.agents(archived=True):
+        return name, False
+    present = space.show(name).agent or name  # a former name leads to the present agent
+    return (present, False) if present != name and present in space.agents() else (name, True)

@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.federation.model import Key
+    from clia.trust.checkpoints.checks import EndorsedHistory
     from clia.trust.service import KeyList, WaitingAct
 
 _FILE_MAX = 64 * 1024
@@ -107,7 +108,7 @@ def key_enrol(
 def key_revoke(
     space: Space,
     fingerprint: str = arg("FINGERPRINT", "fingerprint of the key, as clia key list prints it"),
-    reason: str = opt("TEXT", "why", default=""),
+    reason: str = opt("TEXT", "why", "-m --message", former="--reason", default=""),
 ) -> Answer[KeyList]:
     """Revoke a key.
 
@@ -121,10 +122,22 @@ def key_accept(
     space: Space,
     finding: str = arg("FINDING", "code of the finding, as clia verify prints it"),
     about: str = arg("OBJECT", "commit or ref that the finding is about"),
-    reason: str = opt("TEXT", "why it is acceptable", required=True),
+    reason: str = opt("TEXT", "why it is acceptable", "-m --message", former="--reason", required=True),
 ) -> Answer[KeyList]:
     """Accept a finding of verify, which then lists it as accepted, by whom and why."""
     return _answer(space.trust.accept(finding, about, reason))
+
+
+@command("key endorse")
+def key_endorse(
+    space: Space, reason: str = opt("TEXT", "why the history can be relied on", required=True)
+) -> Answer[EndorsedHistory]:
+    """Vouch for the history from before the space was signed.
+
+    It makes a checkpoint and signs it with your key. clia verify then lists that history as endorsed, and by whom.
+    """
+    endorsed = space.witnesses.endorse(reason)
+    return Answer(endorsed, f"endorsed by {endorsed.by} ({endorsed.strength}) up to {endorsed.checkpoint}")
 
 
 @command("key allowed-signers")
@@ -166,7 +179,7 @@ def policy_waiting(space: Space) -> Answer[list[WaitingAct]]:
 def policy_set(
     space: Space,
     file: str = arg("FILE", "policy as JSON, as clia policy show prints it; - for standard input"),
-    reason: str = opt("TEXT", "why", default=""),
+    reason: str = opt("TEXT", "why", "-m --message", former="--reason", default=""),
 ) -> Answer[dict[str, Any]]:
     """Replace the policy.
 

@@ -11,7 +11,7 @@ import re
 import sys
 
 from clia import __version__
-from clia.cli.command import COMMANDS, configure, run
+from clia.cli.command import COMMANDS, configure, present_spelling, run
 from clia.cli.output import show_error, use_utf8, write
 from clia.cli.registry import ALIASES, TREE, Command, Group
 from clia.errors import CliaError, FileError, InvalidInput, NotFound, did_you_mean, missing_extra
@@ -42,7 +42,7 @@ def entry_point() -> int:
 
 
 def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
-    """Return the program of one identity, for use as an entry point; ``--agent-slug`` overrides its slug.
+    """Return the program of one identity, for use as an entry point; ``--slug`` overrides its slug.
 
     >>> program = agent_cli("cadence")
     >>> program.__name__
@@ -135,7 +135,7 @@ def run_group(words: list[str], group: Group, program: str, slug: str | None = N
     configure(definition, parser, slug)
     ours = own_words(words) if definition.runs_program else words
     # Options may stand between names: `clia diff scout --stat main`.
-    args = parser.parse_intermixed_args(_joined(parser, ours))
+    args = parser.parse_intermixed_args(_joined(parser, present_spelling(definition, ours)))
     args.program_words = list(words[len(ours) + 1 :])
     return run(definition, args)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.provenance.model import AgentAtWork, CommitStory, ExplainedLines, LineApproval, LineReason, ShownTrace
+    from clia.provenance.model import AgentOfCommit, CommitStory, ExplainedLines, LineApproval, LineReason, ShownTrace
     from clia.provenance.service import ProvenanceService
 
 _PLACE = re.compile(r"(.+):([0-9]{1,9})(?:-([0-9]{1,9}))?", re.DOTALL)
@@ -57,7 +57,7 @@ def why(
     revision: str | None = arg("REV", "commit to look at, or an agent for its head (default: the worktree)", nargs="?"),
     path: str = PATH,
 ) -> Answer[ExplainedLines]:
-    """Explain a line: who wrote it, for what, who approved it, and whether all of it verifies.
+    """Explain a line: who wrote it, for which briefing, who approved it, and whether it verifies.
 
     It follows lines through renames, landings and commits of people, and works in a plain clone without a store. Exit code 1 if
     something does not verify.
@@ -132,7 +132,7 @@ def _facts(reason: LineReason, path: str) -> Iterator[tuple[str, object]]:
         yield "here by", f"{short(via.commit)}  {moment(via.at)}  {_cut(via.subject)} ({via.accountable})"
 
 
-def _agent_facts(agent: AgentAtWork) -> Iterator[tuple[str, object]]:
+def _agent_facts(agent: AgentOfCommit) -> Iterator[tuple[str, object]]:
     yield "identity", agent.identity
     yield "program", " ".join(filter(None, (agent.program, agent.model)))
     yield "briefing", f"{agent.title or ''}  {short(agent.briefing)}".strip() if agent.briefing else None
@@ -186,8 +186,8 @@ def _verdict(reason: LineReason) -> object:
 
 def _findings(reason: LineReason) -> list[str]:
     stories: Sequence[CommitStory | LineApproval | None] = (reason.origin, reason.via, *reason.approvals)
-    found = [f"{finding.code}: {finding.message}" for story in stories if story is not None for finding in story.findings]
-    return list(dict.fromkeys(found))
+    problems = [f"{finding.code}: {finding.message}" for story in stories if story is not None for finding in story.findings]
+    return list(dict.fromkeys(problems))
 
 
 def _cut(text: str | None) -> str:

@@ -160,12 +160,12 @@ def session_fork(
     agent: str = AGENT,
     new: str = arg("NEW", "name of the new agent"),
     at: str | None = opt("COMMIT", "fork the session as of this commit (default: its current state)"),
-    title: str | None = opt("TITLE", "title of a briefing of its own (default: the same briefing)"),
-    text: str = opt("TEXT", "text of that briefing ('-': standard input)", default=""),
+    title: str | None = opt(None, "title of a briefing of its own (default: the same briefing)", "-t --title"),
+    text: str = opt("TEXT", "text of that briefing ('-': standard input)", "-b --briefing", former="--text", default=""),
 ) -> Answer[Session]:
     """Copy an agent's session to a new agent, or to one that was spawned for it and did nothing yet."""
     if title is None and text:
-        raise invalid_option("--text needs --title")
+        raise invalid_option("--briefing needs --title")
     briefing = None if title is None else Briefing(title, given_text(text, "text"))
     return _session_answer(space.sessions.fork(agent, new, at, briefing=briefing))
 

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from clia import __version__
-from clia.cli.command import AGENT, NO_REDACT, Answer, arg, command, flag, many, opt
+from clia.cli.command import AGENT, NO_REDACT, NUMBER, Answer, arg, command, flag, many, opt
 from clia.cli.inputs import invalid_option, positive, read_bytes, read_text, require_agent, require_confirmation
 from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import moment, progress_bar, short, show_entries, show_line, show_table, spinner
@@ -47,7 +47,7 @@ def trace_add(
     space: Space,
     agent: str = AGENT,
     text: str = arg("TEXT", "text of the entry (default, or '-': standard input)", nargs="?", default="-"),
-    kind: str = opt("KIND", "console (default), tool-call, or any other word", default="console"),
+    kind: str = opt("KIND", "console (default), tool-call, or any other word", "-k --kind", default="console"),
 ) -> Answer[AddedEntry]:
     """Append an entry to an agent's trace."""
     space.head(agent)  # refuse an unknown agent before reading standard input
@@ -68,7 +68,7 @@ def trace_pending(space: Space, agent: str = AGENT) -> Answer[Sequence[TraceEntr
 def trace_show(
     space: Space,
     name: str = arg("COMMIT|AGENT", "commit, or an agent for all its traces, newest first"),
-    limit: int | None = opt("N", "maximum number of traces of an agent", "-n", type=positive),
+    limit: int | None = opt("N", "maximum number of traces of an agent", NUMBER, type=positive),
 ) -> Answer[Sequence[BoundTrace] | BoundTrace | None]:
     """Show the trace of a commit, or all traces of an agent."""
     if _is_agent(space, name):
@@ -110,7 +110,7 @@ def trace_attach(
     file: str | None = arg("FILE", "text that becomes one entry (default, or '-': standard input)", nargs="?"),
     entries: str | None = opt("FILE", "JSON list of entries, each with a text ('-': standard input)"),
     agent: str | None = opt("AGENT", "agent the trace belongs to, if the commit has none"),
-    kind: str | None = opt("KIND", "kind of the entry (default: console)"),
+    kind: str | None = opt("KIND", "kind of the entry (default: console)", "-k --kind"),
 ) -> Answer[AttachedTrace]:
     """Attach a trace to an existing commit."""
     if file is not None and entries is not None:

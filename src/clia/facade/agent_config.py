@@ -11,26 +11,18 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from clia.facade.settings import Settings
+    from clia.space.core import Core
     from clia.store.interface import Store
 
 _ROW = "run-configuration"
 _AGENTS_MAX = 500
 
 
-def config_path(home: str, settings: Settings, store: Store, agent: str | None, notify: Callable[[str], None]) -> str | None:
-    """The operator's file: as set, else ``config.toml`` in clia's directory; None if there is none. ``agent``: who acts."""
-    if settings.config is not None:
-        return settings.config
-    default = os.path.join(home, "config.toml")
-    present = default if os.path.exists(default) else None
-    if agent is None:
-        return settings.person_config or present
-    chosen = _of_run(store, agent) or present
-    if settings.person_config not in (None, chosen):
-        notify(f"the configuration {settings.person_config} is ignored, because the agent {agent} acts: {chosen or 'none'} is used")
+def config_for_agent(core: Core, agent: str, default: str | None, named: str | None) -> str | None:
+    """The operator's file for a process of an agent: that of the run, else ``default``. ``named``: what its environment names."""
+    chosen = _of_run(core.store, agent) or default
+    if named is not None and named != chosen:
+        core.notify(f"the configuration {named} is ignored, because the agent {agent} acts: {chosen or 'none'} is used")
     return chosen
 
 

@@ -23,6 +23,7 @@ from clia.space.envelope import Envelope
 from clia.store.export import PROCESS_KEYS, REBUILT, StoreExport, write_rows
 from clia.store.private_files import FileLocks
 from clia.store.sqlite_store import SqliteStore
+from clia.trust.superseded_logs import READING, kept_objects
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -43,7 +44,19 @@ _PATIENCE = 30
 _SETTINGS = ("config", "config.worktree", "description", "info", "hooks")
 # What belongs to processes or to this directory, is part of another copy, or is made again.
 _NOT_COPIED = (
-    *("archive.git", "clone", "clone-place", "fetches", "forge.json", "locks", "moves", "packs", "quarantine", "ref-locks"),
+    *(
+        "archive.git",
+        "clone",
+        "clone-place",
+        "fetches",
+        "forge.json",
+        "locks",
+        "moves",
+        "packs",
+        "quarantine",
+        READING,
+        "ref-locks",
+    ),
     *(
         "run",
         "shared",
@@ -86,7 +99,7 @@ def back_up(components: Components, directory: str, progress: Progress | None = 
     backup_files.require_free(directory)
     reached, report = components.core.reached, progress or (lambda *_: None)
     components.core.store.require_sound(look=True)
-    with backup_files.draft(directory) as place:
+    with backup_files.draft(directory) as place, kept_objects(components.git):
         reached("backup-begun")
         report(0, 4, "hook events")
         home = components.home

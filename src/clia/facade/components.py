@@ -75,8 +75,9 @@ if TYPE_CHECKING:
     from clia.space.commits import CheckoutPlaces, Commits, Worktree
     from clia.space.core import Core
     from clia.space.history import History
+    from clia.space.landing import Landing
     from clia.space.lost_moves import LostMoves
-    from clia.space.merging import Landing, Merging, TreeMerging
+    from clia.space.merging import Merging, TreeMerging
     from clia.space.model import Content
     from clia.space.purging import Purging
     from clia.space.relations import Relations
@@ -90,6 +91,8 @@ if TYPE_CHECKING:
     from clia.space.upkeep import Archiving, Upkeep
     from clia.space.verification import Checks, Report
     from clia.store.interface import Queue
+    from clia.trust.checkpoints.exchange import CheckpointExchange
+    from clia.trust.checkpoints.making import CheckpointWriter
     from clia.trust.enrolling import TrustKeys
     from clia.trust.statements import RecordedAct
 
@@ -144,6 +147,7 @@ class Components:
         if hub_sync is not None:
             hub_sync.continues_keys = lambda tip: self.keys.continues(tip)  # noqa: PLW0108  # builds the keys only if needed
             hub_sync.hold, hub_sync.hold_recovered = envelope.held, envelope.at_work
+            hub_sync.checkpoints = lambda: self.checkpoint_exchange
 
     def close(self) -> None:
         """Close the store and the runs kept for it."""
@@ -199,7 +203,7 @@ class Components:
     @part
     def landing(self) -> Landing:
         from clia.git.repository import LAND
-        from clia.space.merging import Landing, landing_form
+        from clia.space.landing import Landing, landing_form
 
         chosen = self.git.setting(LAND)
         default = "" if chosen is None else landing_form(chosen)
@@ -429,7 +433,9 @@ class Components:
     def exchange(self) -> RemoteExchange:
         from clia.space.remotes import RemoteExchange
 
-        return RemoteExchange(self.core, self.envelope, self.porcelain, self.git.setting, lambda: self.trust_keys.own_logs())  # noqa: PLW0108  # built only if needed
+        own_logs = lambda: self.trust_keys.own_logs()  # noqa: E731, PLW0108  # built only if needed
+        checkpoints = lambda: self.checkpoint_exchange  # noqa: E731
+        return RemoteExchange(self.core, self.envelope, self.porcelain, self.git.setting, own_logs, checkpoints)
 
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations lost_moves porcelain")
     maintenance: part[Upkeep] = built("clia.space.upkeep:Upkeep", "core agents landing archiving git")
@@ -510,6 +516,11 @@ class Components:
         from clia.trust.enrolling import TrustKeys
 
         return TrustKeys(self.core, self.envelope, self.git, self.options.prove)
+
+    checkpoint_writer: part[CheckpointWriter] = built("clia.trust.checkpoints.making:CheckpointWriter", "core git trust_keys")
+    checkpoint_exchange: part[CheckpointExchange] = built(
+        "clia.trust.checkpoints.exchange:CheckpointExchange", "core git trust_keys checkpoint_writer"
+    )
 
     # Behaviours
 

@@ -146,6 +146,7 @@ class LocalService:
         from clia.facade.background_upkeep import begin
 
         begin(self._components.home)
+        self._components.checkpoint_writer.make_if_due()
         return self._components.maintenance.run()
 
     def unarchive_all(self) -> list[str]:
@@ -402,6 +403,8 @@ def _checked_guardrails(components: Components, name: str, new: NewProfile, *, c
     accepted, profile = components.accepted_guardrails, new.profile or {}
     slug = profile.get("slug")
     guardrails = guardrails_of(profile.get("document"))
+    if not captured and "incomplete" in profile:
+        return new  # a person accepted that documents cannot be read
     if not captured:
         accepted.check(name, slug, new.place, guardrails)
         return new

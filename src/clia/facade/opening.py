@@ -12,7 +12,6 @@ from contextlib import nullcontext, suppress
 from functools import cache
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
-from clia.facade.agent_config import config_path
 from clia.facade.backends import LiveState, SpaceOptions, connect, core_with_hub, ignore_step
 from clia.facade.components import Components
 from clia.facade.settings import Settings, acting_agent, check_address, clock_of, person_of
@@ -131,7 +130,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     components = Components(git, core, state, options, hub_sync)
     if is_on(git.setting(UPKEEP)):
         git.refs.counted = lambda: _count_move(git, components.home)
-    path = config_path(components.home, settings, core.store, options.agent, core.notify)
+    path = _config_path(components, settings)
     if path is not None:  # an error in the file is reported when the space is opened
         from clia.facade.config import read_config
 
@@ -167,6 +166,19 @@ def _count_move(git: Git, home: str) -> None:
             from clia.facade.background_upkeep import start_if_due
 
             start_if_due(git.handle.path, home, git.command.environment, count)
+
+
+def _config_path(components: Components, settings: Settings) -> str | None:
+    """The operator's configuration file. The default one is beside the store, so that no agent can commit to it."""
+    if settings.config is not None:
+        return settings.config
+    default = os.path.join(components.home, "config.toml")
+    present, agent = default if os.path.exists(default) else None, components.options.agent
+    if agent is None:
+        return settings.person_config or present
+    from clia.facade.agent_config import config_for_agent  # only where an agent acts
+
+    return config_for_agent(components.core, agent, present, settings.person_config)
 
 
 def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:

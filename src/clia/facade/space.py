@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Base,
         Changes,
         CommitLimit,
+        FilePath,
         Files,
         FirstLine,
         Form,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from clia.space.remotes import Adopted
     from clia.space.service import AgentService, ChangeService, HistoryService, RelationService, TraceService, TypeService
     from clia.space.verification import Report
+    from clia.trust.checkpoints.service import WitnessService
     from clia.trust.service import TrustService
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
@@ -107,6 +109,7 @@ class Space:
     hub: service[HubService] = service("clia.hub.service:HubService")
     trust: service[TrustService] = service("clia.trust.service:TrustService")
     provenance: service[ProvenanceService] = service("clia.provenance.service:ProvenanceService")
+    witnesses: service[WitnessService] = service("clia.trust.checkpoints.service:WitnessService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     identities: service[IdentityService] = service("clia.identities.service:IdentityService")
     budgets: service[BudgetService] = service("clia.capture.permissions.budgets:BudgetService")
@@ -336,7 +339,7 @@ class Space:
         return self._components.history.blame(text, path, start=start, limit=limit)
 
     @verb("GET", "/why", VIEWER, "commits")
-    def why(self, path: str, line: FirstLine, commit: Revision = "HEAD", *, end: LastLine = None) -> ExplainedLines:
+    def why(self, path: FilePath, line: FirstLine, commit: Revision = "HEAD", *, end: LastLine = None) -> ExplainedLines:
         """Who wrote lines of a file, for which briefing, with which trace, who approved them, and whether all of it verifies."""
         return self.provenance.why(path, line, commit, end=end)
 
@@ -403,7 +406,6 @@ class Space:
 
     # Core verbs that services implement
 
-    undo = alias(lambda space: space.undoing.undo)
     relate = alias(lambda space: space.relations.add)
     trace = alias(lambda space: space.traces.add)
     start = alias(lambda space: space.sessions.start)

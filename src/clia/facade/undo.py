@@ -16,7 +16,7 @@ from clia.errors import CliaError, Conflict, InvalidInput, NotFound
 from clia.space.behaviour_chains import ADOPT, PROPOSE, RETIRE
 from clia.space.core import CommitText
 from clia.space.events import event_of
-from clia.space.merging import LANDING_EVENTS
+from clia.space.landing import LANDING_EVENTS
 from clia.space.reverting import LANDING_UNDONE, RevertedCommit
 from clia.trust.machine_log import line_digest, read_line, read_machine_log
 from clia.values import refs as names
@@ -60,7 +60,7 @@ class LastChange(NamedTuple):
     problem: str | None  # why it cannot be undone
 
 
-class Undone(NamedTuple):
+class UndoneChange(NamedTuple):
     """What undo did."""
 
     what: str  # the change that was undone
@@ -70,7 +70,7 @@ class Undone(NamedTuple):
     warnings: tuple[str, ...] = ()  # worktrees that could not be updated
 
 
-class _Candidate(NamedTuple):
+class _UndoableChange(NamedTuple):
     """A change, and how to undo it: a function, or the error that says why not."""
 
     verb: str
@@ -80,7 +80,7 @@ class _Candidate(NamedTuple):
     act: Callable[[], object] | CliaError
 
 
-class _Entry(NamedTuple):
+class _PersonEntry(NamedTuple):
     cid: str  # the digest of the entry
     at: int
     moves: tuple[LoggedMove, ...]
@@ -107,7 +107,7 @@ class UndoService:
 
     @verb("POST", "/undo", ADMIN, "upkeep")
     @for_people("ask a person: clia ask AGENT QUESTION")
-    def undo(self, *, change: Annotated[str | None, "undo only this change, by its `change`"] = None) -> Undone:
+    def undo(self, *, change: Annotated[str | None, "undo only this change, by its `change`"] = None) -> UndoneChange:
         """Undo the last change that the person made in this clone, by a new record. Undoing twice restores it, where possible."""
         entry, candidate = self._last()
         if change is not None and change != entry.cid:
@@ -120,11 +120,11 @@ class UndoService:
         result = candidate.act()
         commit = getattr(result, "cid", result)  # of a commit or a version; others return nothing, or what was revoked
         warnings = result.warnings if isinstance(result, RevertedCommit) else ()
-        return Undone(candidate.what, candidate.plan, candidate.agent, commit if isinstance(commit, str) else None, warnings)
+        return UndoneChange(candidate.what, candidate.plan, candidate.agent, commit if isinstance(commit, str) else None, warnings)
 
     # The log
 
-    def _last(self) -> tuple[_Entry, _Candidate]:
+    def _last(self) -> tuple[_PersonEntry, _UndoableChange]:
         for entry in self._entries():
             for move in reversed(entry.moves):
                 candidate = self._candidate(move, entry)
@@ -133,7 +133,7 @@ class UndoService:
         message = "there is nothing of yours to undo in this clone"
         raise NotFound(message, code="nothing-to-undo", hints=["clia log AGENT shows what was recorded"])
 
-    def _entries(self) -> Iterator[_Entry]:
+    def _entries(self) -> Iterator[_PersonEntry]:
         """The entries of the person in the log of this machine, newest first."""
         core = self._core
         logs = self._components.trust_keys.own_logs()
@@ -147,7 +147,7 @@ class UndoService:
         for line in reversed(log.lines[-_ENTRIES_MAX:]):
             entry = read_line(line)
             if self._is_persons(entry):
-                yield _Entry(line_digest(line), entry.at, entry.moves)
+                yield _PersonEntry(line_digest(line), entry.at, entry.moves)
 
     def _is_persons(self, entry: LogEntry) -> bool:
         """Whether the person is accountable for the moves of an entry, as far as their commits show it."""
@@ -156,7 +156,7 @@ class UndoService:
         people = {core.objects.commit(cid).committer.email for cid in commits}
         return not people or core.person.email in people
 
-    def _candidate(self, move: LoggedMove, entry: _Entry) -> _Candidate | None:
+    def _candidate(self, move: LoggedMove, entry: _PersonEntry) -> _UndoableChange | None:
         """The change that a move is the point of; None if it belongs to another move, or to no verb of the person."""
         verb_name = move.why.removeprefix("clia: ")
         if move.ref.startswith(_SECONDARY) or verb_name in ("follow up", "log") or verb_name.startswith("undo "):
@@ -164,7 +164,7 @@ class UndoService:
         if move.ref.startswith(names.HEADS):
             return self._of_agent(move.ref.removeprefix(names.HEADS), move, verb_name)
         if move.ref.startswith(names.EVENTS):
-            return self._of_event(move.ref.removeprefix(names.EVENTS), move)
+            return self._of_event(move.ref.removeprefix(names.EVENTS), move) if verb_name == "event" else None
         if move.ref.startswith(names.BEHAVIOURS):
             return self._of_behaviour(move.ref.removeprefix(names.BEHAVIOURS), move)
         if move.ref == names.CAPABILITIES:
@@ -177,18 +177,18 @@ class UndoService:
 
     # Changes of an agent's branch
 
-    def _of_agent(self, name: str, move: LoggedMove, verb_name: str) -> _Candidate | None:
+    def _of_agent(self, name: str, move: LoggedMove, verb_name: str) -> _UndoableChange | None:
         agents = self._components.agents
         if move.new is None:
             if verb_name == "archive":
-                return _Candidate("archive", f"archived {name}", name, f"{name} is restored", partial(agents.restore, name))
+                return _UndoableChange("archive", f"archived {name}", name, f"{name} is restored", partial(agents.restore, name))
             if verb_name == "delete":
                 return _permanent(
                     "delete", f"deleted {name}", name, "the agent is gone", f"spawn it again: clia spawn {name} --title TITLE"
                 )
             return None
         if move.old is None and verb_name == "restore":
-            return _Candidate("restore", f"restored {name}", name, f"{name} is archived", partial(agents.archive, name))
+            return _UndoableChange("restore", f"restored {name}", name, f"{name} is archived", partial(agents.archive, name))
         commit = self._core.read(move.new)
         if commit.agent is None or _CAPTURED in commit.meta:
             return None  # a baseline, or a turn of a tool, which it recorded itself
@@ -196,7 +196,7 @@ class UndoService:
             return self._of_spawn(name, commit, verb_name)
         return self._of_commit(name, commit, move.old)
 
-    def _of_spawn(self, name: str, commit: AgentCommit, verb_name: str) -> _Candidate | None:
+    def _of_spawn(self, name: str, commit: AgentCommit, verb_name: str) -> _UndoableChange | None:
         if verb_name == "rename":
             what = f"renamed {commit.formerly} to {name}"
             return _permanent(
@@ -210,9 +210,9 @@ class UndoService:
         if "session" in (briefing.meta or {}):
             return None  # spawned for the session of a tool
         delete = self._components.renaming.delete
-        return _Candidate("spawn", f"spawned {name}", name, f"{name}, which did nothing, is deleted", partial(delete, name))
+        return _UndoableChange("spawn", f"spawned {name}", name, f"{name}, which did nothing, is deleted", partial(delete, name))
 
-    def _of_commit(self, name: str, commit: AgentCommit, old: str) -> _Candidate:
+    def _of_commit(self, name: str, commit: AgentCommit, old: str) -> _UndoableChange:
         what = f"{commit.kind} by {name}: {commit.subject}"
         if commit.kind == DECISION:
             instead = "ask again, or state which answer counts: clia ask, clia commit --meta"
@@ -225,7 +225,7 @@ class UndoService:
         is_merge = commit.kind == SESSION_MERGE
         verb_name, what = ("merge", f"merged {commit.merged} into {name}") if is_merge else ("commit", what)
         plan = f"a commit of {name} reverts {commit.cid[:10]}"
-        return _Candidate(verb_name, what, name, plan, partial(self._revert, name, commit, old))
+        return _UndoableChange(verb_name, what, name, plan, partial(self._revert, name, commit, old))
 
     def _revert(self, name: str, commit: AgentCommit, old: str) -> str:
         core, reverts = self._core, self._components.reverts
@@ -236,16 +236,18 @@ class UndoService:
 
     # Changes of other refs
 
-    def _of_event(self, name: str, move: LoggedMove) -> _Candidate | None:
+    def _of_event(self, name: str, move: LoggedMove) -> _UndoableChange | None:
         relations = self._components.relations
         body = self._event(move)
         kind, src, dst = (str(body.get(key)) for key in ("kind", "src", "dst"))
         if body.get("event") == "edge":
             what = f"recorded: {src} {kind} {dst}"
-            return _Candidate("relate", what, name, "the relation is retracted", partial(relations.unrelate, src, kind, dst))
+            return _UndoableChange("relate", what, name, "the relation is retracted", partial(relations.unrelate, src, kind, dst))
         if body.get("event") == "retract":
             what = f"retracted: {src} {kind} {dst}"
-            return _Candidate("relate", what, name, "the relation is recorded again", partial(relations.relate, src, kind, dst))
+            return _UndoableChange(
+                "relate", what, name, "the relation is recorded again", partial(relations.relate, src, kind, dst)
+            )
         if body.get("event") in (*LANDING_EVENTS, "merge-refused"):
             return None  # part of a landing; or nothing was merged
         event = str(body.get("event") or "event")
@@ -254,7 +256,7 @@ class UndoService:
     def _event(self, move: LoggedMove) -> Mapping[str, Any]:
         return (event_of(self._core.objects.commit(move.new)) if move.new is not None else None) or {}
 
-    def _of_behaviour(self, name: str, move: LoggedMove) -> _Candidate:
+    def _of_behaviour(self, name: str, move: LoggedMove) -> _UndoableChange:
         body = self._event(move)
         event, cid, was = str(body.get("event")), str(body.get("cid")), body.get("was")
         from clia.behaviours.service import BehaviourService  # few changes are about behaviours
@@ -265,13 +267,13 @@ class UndoService:
         if event == RETIRE:
             trial = was != cid
             plan = f"version {cid[:10]} of {name} {'may run' if trial else 'is current'} again"
-            return _Candidate(event, what, None, plan, partial(library.adopt, name, cid, trial=trial, why=why))
+            return _UndoableChange(event, what, None, plan, partial(library.adopt, name, cid, trial=trial, why=why))
         if isinstance(was, str) and was != cid and event not in (PROPOSE, "trial"):
             plan = f"version {was[:10]} of {name} is current again"
-            return _Candidate(event, what, None, plan, partial(library.adopt, name, was, why=why))
+            return _UndoableChange(event, what, None, plan, partial(library.adopt, name, was, why=why))
         if event == ADOPT and was == cid:
             return _permanent(event, what, None, "this version was current before", f"retire it: clia behaviour retire {name}")
-        return _Candidate(
+        return _UndoableChange(
             event,
             what,
             None,
@@ -279,7 +281,7 @@ class UndoService:
             partial(library.retire, name, cid, why=why),
         )
 
-    def _of_grant(self, move: LoggedMove) -> _Candidate:
+    def _of_grant(self, move: LoggedMove) -> _UndoableChange:
         commit = self._core.objects.commit(str(move.new))
         what = parse(commit.message)[0].splitlines()[0]
         if self._event(move).get("event") != "grant":
@@ -289,9 +291,9 @@ class UndoService:
         if grant is None:
             return _permanent("grant", what, None, "the grant is revoked or expired", "list grants: clia cap list")
         revoke = partial(self._components.capabilities.revoke, grant.peer, cid=grant.cid)
-        return _Candidate("grant", what, None, "the grant is revoked", revoke)
+        return _UndoableChange("grant", what, None, "the grant is revoked", revoke)
 
-    def _of_branch(self, move: LoggedMove, entry: _Entry) -> _Candidate:
+    def _of_branch(self, move: LoggedMove, entry: _PersonEntry) -> _UndoableChange:
         branch = move.ref.removeprefix(names.BRANCHES)
         # The event that was recorded with the landing names the agent.
         events = [other for other in entry.moves if other.ref.startswith(names.EVENTS)]
@@ -305,10 +307,10 @@ class UndoService:
         agent, ends = body["agent"], (move.old, str(move.new))
         what = f"{'landed' if landed else 'undid the landing of'} {agent} on {branch}"
         plan = f"a commit on {branch} reverts {ends[1][:10]}"
-        return _Candidate("land", what, agent, plan, partial(revert, move.ref, ends, body))
+        return _UndoableChange("land", what, agent, plan, partial(revert, move.ref, ends, body))
 
 
-def _permanent(verb_name: str, what: str, agent: str | None, reason: str, instead: str) -> _Candidate:
+def _permanent(verb_name: str, what: str, agent: str | None, reason: str, instead: str) -> _UndoableChange:
     """A change that cannot be undone."""
     error = InvalidInput(f"this cannot be undone: {what} ({reason})", code="not-undoable", hints=[instead], fields={"agent": agent})
-    return _Candidate(verb_name, what, agent, "", error)
+    return _UndoableChange(verb_name, what, agent, "", error)

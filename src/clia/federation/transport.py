@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 
-from clia.errors import CliaError, NotFound, TransportError
+from clia.errors import CliaError, FileError, NotFound, TransportError
 from clia.git.command import refused_transport, run_limited, without_credentials
 from clia.git.quarantine import FORGE, GitQuarantine, RemoteAddress, first_line, kind_of
 from clia.git.records import TransferLimits, UploadCommand
@@ -30,6 +30,16 @@ _PUSH_LIMITS = TransferLimits(1 << 50, 3600.0)  # our own data: any size, but li
 _REFS_PER_PUSH = 1000  # limited by the length of a command line
 
 
+@contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Translate the errors of writing files."""
+    try:
+        yield
+    except OSError as err:
+        message = f"cannot write in {path}: {err.strerror}"
+        raise FileError(message, fields={"path": path, "reason": err.strerror}) from None
+
+
 class GitTransport:
     """Reaches other spaces over git and HTTP."""
 
@@ -45,16 +55,22 @@ class GitTransport:
         """
         top = os.path.join(self._handle.common_dir, "clia", "quarantine")
         with ExitStack() as stack:
-            with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
-                for directory in filter(os.path.isdir, (os.path.join(top, name) for name in os.listdir(top))):
-                    with FileLocks(directory).attempt(_LOCK) as free:  # of a dead process
-                        if free:
-                            shutil.rmtree(directory, ignore_errors=True)
-                where = tempfile.mkdtemp(dir=top)
-                stack.callback(shutil.rmtree, where, ignore_errors=True)
-                stack.enter_context(FileLocks(where).hold(_LOCK))
-            self._make_borrowing(where)
+            with _writing(top):
+                where = self._new_quarantine(top, stack)
             yield GitQuarantine(RemoteAddress(url, token if FORGE in url else None, announced), where, self._handle, self._command)
+
+    def _new_quarantine(self, top: str, stack: ExitStack) -> str:
+        """Create the directory of a quarantine, which ``stack`` removes, and remove those of dead processes."""
+        with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
+            for directory in filter(os.path.isdir, (os.path.join(top, name) for name in os.listdir(top))):
+                with FileLocks(directory).attempt(_LOCK) as free:  # of a dead process
+                    if free:
+                        shutil.rmtree(directory, ignore_errors=True)
+            where = tempfile.mkdtemp(dir=top)
+            stack.callback(shutil.rmtree, where, ignore_errors=True)
+            stack.enter_context(FileLocks(where).hold(_LOCK))
+        self._make_borrowing(where)
+        return where
 
     def notify(self, url: str, token: str) -> bool:
         """Notify a clia forge that there is news; return whether it accepted. Never raises: the other side polls later."""
@@ -72,27 +88,33 @@ class GitTransport:
     def show(self, audience: str, refs: Mapping[str, str]) -> None:
         """Publish exactly these names and targets for an audience, all at once; missing targets are left out."""
         where, repo = self.view(audience), self._handle.repo
-        if not os.path.isdir(where):
-            os.makedirs(os.path.dirname(where), exist_ok=True)
-            new = tempfile.mkdtemp(dir=os.path.dirname(where))
-            self._make_borrowing(new)
-            try:
-                os.rename(new, where)
-            except OSError:  # another process created it first
-                shutil.rmtree(new)
         present = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge removes objects
-        handle, draft = tempfile.mkstemp(dir=where, prefix="packed-refs.")
+        with _writing(where):
+            if not os.path.isdir(where):
+                self._make_view(where)
+            handle, draft = tempfile.mkstemp(dir=where, prefix="packed-refs.")
+            try:
+                with open(handle, "w", encoding="ascii") as file:
+                    file.write("# pack-refs with: sorted \n")
+                    file.writelines(f"{cid} {ref}\n" for ref, cid in present)
+                    file.flush()
+                    if self._handle.durable:
+                        os.fsync(handle)
+                os.replace(draft, os.path.join(where, "packed-refs"))
+            except BaseException:
+                os.unlink(draft)
+                raise
+
+    def _make_view(self, where: str) -> None:
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        new = tempfile.mkdtemp(dir=os.path.dirname(where))
         try:
-            with open(handle, "w", encoding="ascii") as file:
-                file.write("# pack-refs with: sorted \n")
-                file.writelines(f"{cid} {ref}\n" for ref, cid in present)
-                file.flush()
-                if self._handle.durable:
-                    os.fsync(handle)
-            os.replace(draft, os.path.join(where, "packed-refs"))
-        except BaseException:
-            os.unlink(draft)
-            raise
+            self._make_borrowing(new)
+            os.rename(new, where)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)
+            if not os.path.isdir(where):  # no other process created it first
+                raise
 
     def view(self, audience: str) -> str:
         """The path of the repository that an audience may fetch from."""

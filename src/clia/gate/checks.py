@@ -153,7 +153,7 @@ class PushChecks:
                 start = step.tree
                 is_fresh = step.decision is not None and decision is not None and decision.cid == step.decision
                 open_decision = decision if is_fresh else None if step.work is not None else open_decision
-        if not reason and open_decision is not None:
+        if not reason and open_decision is not None and guardrail_change(self._repository, *trees).losses:
             reason = self._edited_after(open_decision, evidence, new)
         if reason:
             yield Refusal(ref, GUARDRAIL, reason, _approve(ref, evidence.commits))
@@ -180,8 +180,9 @@ class PushChecks:
         by_id = {commit.cid: commit for commit in evidence.commits}
         at = by_id.get(new)
         while at is not None and at.cid != decision.cid:
-            is_work = at.agent == decision.agent and at.landed is None and len(at.parents) == 1
-            if is_work and not only_journals_differ(self._repository, self._repository.commit(at.parents[0]).tree, at.tree):
+            if at.agent == decision.agent and at.landed is None:
+                if only_journals_differ(self._repository, decision.tree, at.tree):
+                    return ""
                 return f"decision {decision.cid[:12]} on lost guardrails was made before the last edit"
             at = by_id.get(at.parents[0]) if at.parents else None
         return ""
@@ -217,9 +218,12 @@ class PushChecks:
 
     def _signatures(self) -> RecordedSignatures:
         """The signatures, by the keys that the server has after the push. Pushed keys continue those that it had."""
-        from clia.approvals.signatures import RecordedSignatures, chain_of  # few branches require signatures
+        from clia.approvals.signatures import RecordedSignatures  # few branches require signatures
+        from clia.trust.key_chain import chain_of
+        from clia.trust.raw_commits import raw_commit
 
-        return RecordedSignatures(self._repository.raw, chain_of(self._repository.raw, self._pushed(names.KEYS)))
+        raw = self._repository.raw
+        return RecordedSignatures(raw, chain_of(lambda cid: raw_commit(cid, raw(cid)), self._pushed(names.KEYS)))
 
     def _required(self, ref: str, evidence: Evidence, requirement: Requirement, paths: list[str], tree: str) -> Iterator[Refusal]:
         if not paths:

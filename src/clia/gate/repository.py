@@ -116,7 +116,14 @@ class GateRepository:
         return self._run(words, "".join(f"{tip}\n" for tip in [*tips, *(f"^{cid}" for cid in hidden)])).split()
 
     def descends(self, cid: str, ancestor: str) -> bool:
-        return cid == ancestor or not self.commits([ancestor], [cid])
+        if cid == ancestor:
+            return True
+        # Not by rev-list: it takes dates as a hint, and commits may be older than their parents.
+        words = ["git", "merge-base", "--is-ancestor", ancestor, cid]
+        ran = subprocess.run(words, cwd=self.directory, env=self._environment, capture_output=True, check=False)
+        if ran.returncode not in (0, 1):
+            raise GitError(f"git merge-base failed: {ran.stderr.decode('utf-8', 'replace').strip()}")
+        return ran.returncode == 0
 
     def merge_base(self, one: str, other: str) -> str | None:
         return next(iter(self._run(["merge-base", one, other], "", fails=True).split()), None)

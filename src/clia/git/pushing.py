@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 PREFIX = "push-"
 """Start of the names of temporary repositories, in the directory ``clia`` of the git directory."""
 _BRANCHES, _REMOTES = "refs/heads/", "refs/remotes/"
-_STATES = {"*": "new", " ": "moved", "=": "same", "!": "refused"}
+_STATES = {"*": "new", " ": "moved", "+": "moved", "=": "same", "!": "refused"}
 _SUMMARY = re.compile(r"\[(?P<what>[^\]]*)\](?: \((?P<reason>.*)\))?")
 _REF = re.compile(r"refs/[^\s:*?\[\\^~]+")
 _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
@@ -84,6 +84,18 @@ class RefPush:
         results = {pushed.ref: pushed for pushed in map(_pushed, lines) if pushed}
         if results:
             return [results[ref] for ref in values if ref in results]
+        raise unreachable("push to", remote, without_credentials(result.err))
+
+    def replace(self, remote: str, moves: Sequence[tuple[str, str | None, str]]) -> list[Pushed]:
+        """Replace refs of a remote that still have the values that the caller expects, all of them or none."""
+        if not moves:
+            return []
+        leases = [f"--force-with-lease={ref}:{old or ''}" for ref, old, _ in moves]
+        words = (*_PUSH, *leases, "--", remote, *(f"{new}:{ref}" for ref, _, new in moves))
+        result = self._command.attempt(*words, cwd=self._handle.work_dir, variables=self._command.reaching)
+        pushed = [item for line in result.out.decode("utf-8", "replace").splitlines() if (item := _pushed(line))]
+        if pushed:
+            return pushed
         raise unreachable("push to", remote, without_credentials(result.err))
 
     def _values(self, refs: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
     from typing import Any
 
@@ -144,14 +144,20 @@ class MoveObserver(Protocol):
     def tidy(self) -> None:
         """Do what is not urgent: part of upkeep."""
 
-    def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
-        """A move is about to happen; returns a note for the calls below, or None if it is not logged."""
+    def begin(self, ref: str, old: str | None, new: str | None, why: str, *, at_hub: bool = False) -> str | None:
+        """A move is about to happen, ``at_hub`` or here; returns a note for the calls below, or None if it is not logged."""
 
     def cancel(self, note: str) -> None:
         """The ref was not moved, because it has another value."""
 
     def end(self, note: str) -> None:
         """The ref was moved."""
+
+    def doubt(self, note: str) -> None:
+        """The ref may have been moved at the hub. The caller makes the same move here."""
+
+    def settle(self, at_hub: Callable[[str], str | None]) -> None:
+        """Log what dead processes moved at the hub, whose values are known now."""
 
 
 class LineOrigin(NamedTuple):

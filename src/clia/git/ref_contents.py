@@ -6,6 +6,7 @@ Refs of idle agents are in the archive repository beside the main one; they are 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from clia.errors import NoSuchObject
 from clia.git.archive import FOLDER
@@ -36,6 +37,39 @@ def files_at(common_dir: str, ref: str) -> dict[str, bytes] | None:
         raise NoSuchObject(f"an object of {ref} is missing: {err}", fields={"ref": ref}) from None
     except (pygit2.GitError, OSError, ValueError) as err:
         raise git_error(f"reading {ref}", err, ref=ref) from None
+
+
+class CommitReader(NamedTuple):
+    """Reads commits of a repository as bytes."""
+
+    handle: GitHandle
+
+    def read(self, cid: str) -> bytes | None:
+        """The bytes of a commit; None if it is not there."""
+        import pygit2
+
+        try:
+            kind, data = self.handle.repo.odb.read(pygit2.Oid(hex=cid))
+        except (KeyError, ValueError):
+            return None
+        except (pygit2.GitError, OSError) as err:
+            raise git_error(f"reading {cid}", err, cid=cid) from None
+        return data if kind == pygit2.enums.ObjectType.COMMIT else None
+
+    def tip(self, ref: str) -> str | None:
+        """The commit that a ref names."""
+        import pygit2
+
+        try:
+            value = self.handle.repo.references.get(ref)
+        except (pygit2.GitError, ValueError):
+            return None
+        return None if value is None else str(value.resolve().target)
+
+
+def commits_in(top: str) -> CommitReader:
+    """The commits of the repository at a directory."""
+    return CommitReader(GitHandle(top))
 
 
 def files_in_head(top: str, directories: list[str], limit: int) -> dict[str, dict[str, bytes | None]]:

@@ -135,9 +135,10 @@ class GitRefs:
             return RefScan(state, None)
         return RefScan(state, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
 
-    def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
+    def move(self, name: str, old: str | None, new: str | None, why: str, *, is_logged: bool = False) -> None:
+        """``is_logged``: the move has happened at the hub, and was logged then."""
         self.check(name, old, new)
-        note = None if self.log is None else self.log.begin(name, old, new, why)
+        note = None if self.log is None or is_logged else self.log.begin(name, old, new, why)
         if self.log is None or note is None:
             self._move(name, old, new, why)
             return

@@ -79,7 +79,7 @@ class HubRefs:
         sent = self._matches_hub(moves)
         try:
             if sent:
-                self._hub.send(moves)
+                self._send(moves, why)
         except TransportError:
             sent = False
         except StaleRef:
@@ -99,6 +99,23 @@ class HubRefs:
         self._follow(moves, why)
         return True
 
+    def _send(self, moves: Sequence[Move], why: str) -> None:
+        """Move refs at the hub, and log that: otherwise a process that dies now would leave moves that no machine logged."""
+        log = self._local.log
+        if log is None:
+            self._hub.send(moves)
+            return
+        noted = [log.begin(ref, old, new, why, at_hub=True) for ref, old, new in moves]
+        notes = [note for note in noted if note is not None]
+        try:
+            self._hub.send(moves)
+        except CliaError as err:
+            for note in notes:
+                log.doubt(note) if isinstance(err, TransportError) else log.cancel(note)
+            raise
+        for note in notes:
+            log.end(note)
+
     def _follow(self, moves: Sequence[Move], why: str) -> None:
         """Repeat moves here that were made at the hub.
 
@@ -106,7 +123,7 @@ class HubRefs:
         """
         try:
             for ref, old, new in moves:
-                self._move_local(ref, old, new, why)
+                self._move_local(ref, old, new, why, is_logged=True)
         except GitError as err:
             self._notify(f"recorded at the hub, but not here yet ({err.message}); clia hub sync completes it")
 
@@ -134,9 +151,9 @@ class HubRefs:
                 raise stale(ref, old, actual)
         return all(self._hub.tracked(ref) == old for ref, old in doubtful)
 
-    def _move_local(self, ref: str, old: str | None, new: str | None, why: str) -> None:
+    def _move_local(self, ref: str, old: str | None, new: str | None, why: str, *, is_logged: bool = False) -> None:
         with suppress(StaleRef):  # another process of this clone has already followed the hub
-            self._local.move(ref, old, new, why)
+            self._local.move(ref, old, new, why, is_logged=is_logged)
 
     def _catch_up(self, ref: str) -> None:
         """Fast-forward to the hub, unless a user's worktree has the branch checked out."""

@@ -97,7 +97,7 @@ _TABLE = (
     ("guardrail-removed", ERROR, "A document in an agent's worktree lacks a guardrail of the original",
      "restore it, or merge the branch that has it; landing the loss needs a person's approval"),
     ("waiver-unapproved", ERROR, "A waiver is not approved",
-     "a person approves the change that adds it, or an operator an entry in the agency of the context that owns the guardrail"),
+     "a person approves the change that adds it, or an operator where the guardrail is: clia agents journal --waives HASH"),
     ("waiver-unknown-guardrail", WARNING, "A waiver names a guardrail that is not in force",
      "remove it, or fix the hash: `clia agents explain /guardrails/0` shows it"),
     ("checklist-disabled", ERROR, "A checklist item is set to `disabled`", "restore its level, or remove it where it is declared"),

@@ -168,7 +168,7 @@ class Note(NamedTuple):
     dirs_touched: Sequence[str] = ()
     idempotency_key: str | None = None
     kind: str = "log"
-    about: Mapping[str, str] = {}  # extensions that say what it is about, such as a commit
+    about: Mapping[str, Any] = {}  # extensions that say what it is about, such as a commit
 
 
 @json_form(commit="commit?")

@@ -288,11 +288,12 @@ class IdentityService:
         if accept_incomplete is not None:
             require_person(self._components.options.agent, "fix the document, then check it: clia agents lint")
         identity = self.of_agent(name)
-        place = identity.place or SpawnPlace("")
-        self._components.accepted_guardrails.check(name, identity.slug, place, identity.guardrails)
         wrong = tuple(finding.message for finding in identity.findings)
         if wrong and accept_incomplete is None:
             raise incomplete(identity.slug, list(wrong))
+        if not wrong:
+            place = identity.place or SpawnPlace("")
+            self._components.accepted_guardrails.check(name, identity.slug, place, identity.guardrails)
         return WorkStart(self.instructions(name), tuple(map(projected_text, identity.missing)), wrong)
 
     def instructions(self, name: str) -> str:

@@ -52,6 +52,8 @@ class _TreeNode(NamedTuple):
 class TreeFiles(LocalFiles):
     """Reads a tree as the directory ``TOP``."""
 
+    is_disk = False
+
     def __init__(self, source: TreeSource, tree: str, submodule_tree: SubmoduleTree) -> None:
         self._top = _TreeNode(DIRECTORY, source, tree, submodule=True)
         self._submodule_tree = submodule_tree

@@ -201,6 +201,12 @@ def journal(
     return journals.append_note(writer, target, slug, _redacted(note), signature=signature, clock=clock), diagnostics
 
 
+def journal_directory(slug: str, where: WriteLocation) -> str:
+    """The directory whose agency document gets an entry of an identity."""
+    _, target = _target(LocalFiles(), slug, where)
+    return target.directory
+
+
 def _redacted(note: journals.Note) -> journals.Note:
     """A note without secrets, as traces are recorded."""
     from clia.redaction.secrets import redact  # reading a profile does not load it

@@ -172,13 +172,13 @@ class Attestations:
         approvals = self._approvals(cid)
         strengths = {approval.strength for approval in approvals if approval.strength not in (None, "unsigned", "attested")}
         decided = any(approval.kind not in (LANDING, REVIEW) and approval.covers for approval in approvals)
-        found = {
+        properties = {
             "CLIA_SIGNED_AND_LOGGED": True,
             "CLIA_TRACED": self._trace(self._core.read(cid)) is not None,
             "CLIA_DECIDED": decided,
             "CLIA_PROVED_BY_PERSON": decided and bool(strengths),
         }
-        return [name for name, holds in found.items() if holds]
+        return [name for name, holds in properties.items() if holds]
 
     def _trace(self, commit: AgentCommit) -> dict[str, Any] | None:
         cid = self._traces.cid_for(commit.cid)

@@ -33,7 +33,7 @@ class EnvelopeSignature(NamedTuple):
     signature: bytes
 
 
-class Envelope(NamedTuple):
+class DsseEnvelope(NamedTuple):
     """An envelope; its signatures are not checked yet."""
 
     payload_type: str
@@ -62,7 +62,7 @@ class Envelope(NamedTuple):
 
 def signed_envelope(statement: Mapping[str, Any], signer: SshSigner) -> dict[str, Any]:
     """The JSON of an envelope with a statement in its canonical form."""
-    envelope = Envelope(IN_TOTO_TYPE, canonical_bytes(statement), ())
+    envelope = DsseEnvelope(IN_TOTO_TYPE, canonical_bytes(statement), ())
     signature = signer.private.sign(envelope.signed_bytes())
     return {
         "payload": base64.b64encode(envelope.payload).decode("ascii"),
@@ -71,7 +71,7 @@ def signed_envelope(statement: Mapping[str, Any], signer: SshSigner) -> dict[str
     }
 
 
-def read_envelope(value: Any, where: str) -> Envelope:
+def read_envelope(value: Any, where: str) -> DsseEnvelope:
     """Parse an envelope; ``InvalidInput`` names the field that is wrong."""
     if not isinstance(value, dict) or not isinstance(value.get("payloadType"), str):
         hints = ["records of --format agent-trace are not signed, unless --sign was given"]
@@ -82,10 +82,10 @@ def read_envelope(value: Any, where: str) -> Envelope:
     signatures = tuple(_signature(entry, f"{where}.signatures[{number}]") for number, entry in enumerate(listed))
     if len({signature.key for signature in signatures}) < len(signatures):
         raise _malformed(f"{where}.signatures", "two signatures name the same key")
-    return Envelope(value["payloadType"], _decoded(value.get("payload"), f"{where}.payload"), signatures)
+    return DsseEnvelope(value["payloadType"], _decoded(value.get("payload"), f"{where}.payload"), signatures)
 
 
-def read_statement(envelope: Envelope, where: str) -> dict[str, Any]:
+def read_statement(envelope: DsseEnvelope, where: str) -> dict[str, Any]:
     """The in-toto Statement in an envelope."""
     if envelope.payload_type != IN_TOTO_TYPE:
         raise _malformed(f"{where}.payloadType", f"must be {IN_TOTO_TYPE}")

@@ -15,7 +15,7 @@ LINE, FILE, TRACE = "line", "file", "trace"
 """How well entries of a trace match: they have the text of the line, they name the file, or they are only of the same trace."""
 
 
-class AgentAtWork(NamedTuple):
+class AgentOfCommit(NamedTuple):
     """The agent that wrote lines, as it was then."""
 
     name: str  # the agent
@@ -81,7 +81,7 @@ class LineReason(NamedTuple):
     origin: CommitStory | None  # the commit that wrote them; null: not committed
     path: str  # the path of the file in that commit
     via: CommitStory | None  # the commit that brought an agent's lines to this branch, if it is another one
-    agent: AgentAtWork | None  # null: a person, or unknown
+    agent: AgentOfCommit | None  # null: a person, or unknown
     trace: ShownTrace | None  # null: the commit has none
     approvals: tuple[LineApproval, ...]  # newest first
     result: str  # verified, unsigned, failed, person or unchecked (there are no keys here)

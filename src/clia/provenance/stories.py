@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clia.approvals.evidence import answer_of
 from clia.errors import CliaError
-from clia.provenance.model import DECISION, LANDING, REVIEW, AgentAtWork, CommitStory, LineApproval
+from clia.provenance.model import DECISION, LANDING, REVIEW, AgentOfCommit, CommitStory, LineApproval
 from clia.space.core import UNREADABLE
 from clia.space.events import read_events
 from clia.trust.statements import LAND
@@ -28,7 +28,7 @@ _OWN_MAX, _DECISIONS_MAX = 2000, 3
 _LANDED, _DECISION_KIND = "landed", "decision"
 
 
-class _Landing(NamedTuple):
+class _LandingOf(NamedTuple):
     """A landing, and the event that records it; None: the event is not in this clone."""
 
     cid: str
@@ -45,7 +45,7 @@ class CommitStories:
         self.checks = checks
         self._reviewers = reviewers
         self._checked: dict[str, CommitCheck] = {}
-        self._landings: dict[str, list[_Landing]] = {}
+        self._landings: dict[str, list[_LandingOf]] = {}
 
     def check(self, cid: str) -> CommitCheck:
         if cid not in self._checked:
@@ -59,19 +59,19 @@ class CommitStories:
         facts = (cid, commit.subject, commit.kind, commit.committer.at, person)
         return CommitStory(*facts, check.state, check.signer, check.key, check.findings)
 
-    def agent_of(self, commit: AgentCommit, name: str) -> AgentAtWork:
+    def agent_of(self, commit: AgentCommit, name: str) -> AgentOfCommit:
         """The agent of a commit, as it was then."""
         briefing = self._typed(commit.briefing)
-        known = briefing if isinstance(briefing, Briefing) else None
-        meta = known.meta if known is not None and isinstance(known.meta, dict) else {}
+        task = briefing if isinstance(briefing, Briefing) else None
+        meta = task.meta if task is not None and isinstance(task.meta, dict) else {}
         profile_id = commit.profile or self._recorded(name, "profile")
         profile, behaviour = self._typed(profile_id), self._typed(commit.behaviour)
         slug = profile.get("slug") if isinstance(profile, dict) else None
         worked_by = behaviour.name if isinstance(behaviour, Behaviour) else commit.behaviour
         capture = commit.meta.get("capture")
         program = meta.get("tool") or commit.meta.get("program") or (capture.get("tool") if isinstance(capture, dict) else None)
-        title = None if known is None else known.title
-        return AgentAtWork(
+        title = None if task is None else task.title
+        return AgentOfCommit(
             *(name, _text(slug), profile_id, _text(program), _text(meta.get("model"))),
             *(commit.briefing, title, worked_by),
         )
@@ -107,24 +107,24 @@ class CommitStories:
         ``path``: the file that a decision must have seen, or any; ``onto``: commits of which one has the work in its history.
         """
         landing = self._landing_of(commit, agent, tuple(onto))
-        found = list(self._decided(commit, agent, path, landing))
+        approvals = list(self._decided(commit, agent, path, landing))
         if landing is not None:
             landed = self._core.read(landing.cid)
             by = f"{landed.committer.name} <{landed.committer.email}>"
             strength = "unsigned" if landing.event is None else self.checks.strength_of_act(landing.event, LAND)
             branch = None if landing.onto is None else landing.onto.removeprefix(names.BRANCHES)
             acts = (None, None, None, branch, strength, True, False, self.check(landing.cid).findings)
-            found.append(LineApproval(LANDING, by, landed.committer.at, landing.cid, *acts))
-        found.sort(key=lambda approval: approval.at or 0, reverse=True)
+            approvals.append(LineApproval(LANDING, by, landed.committer.at, landing.cid, *acts))
+        approvals.sort(key=lambda approval: approval.at or 0, reverse=True)
         nothing = (None, None, None, None, None, None, None, True, False, ())
-        return (*found, *(LineApproval(REVIEW, name, *nothing) for name in self._reviewed_by(agent)))
+        return (*approvals, *(LineApproval(REVIEW, name, *nothing) for name in self._reviewed_by(agent)))
 
     def _reviewed_by(self, agent: str) -> Sequence[str]:
         with suppress(CliaError):  # the agent is not here
             return self._reviewers(agent)
         return ()
 
-    def _landing_of(self, commit: AgentCommit, agent: str, onto: tuple[str, ...]) -> _Landing | None:
+    def _landing_of(self, commit: AgentCommit, agent: str, onto: tuple[str, ...]) -> _LandingOf | None:
         """The newest landing of an agent that has a commit and that is in a history."""
         core = self._core
         for landing in self._landings_of(agent):
@@ -133,18 +133,18 @@ class CommitStories:
                 return landing
         return None
 
-    def _has_work(self, landing: _Landing, cid: str) -> bool:
+    def _has_work(self, landing: _LandingOf, cid: str) -> bool:
         landed = self._core.read(landing.cid)
         head = landed.range.partition("..")[2] if landed.range else landing.cid
         return cid == landing.cid or self._core.contains(head, cid)
 
-    def _landings_of(self, agent: str) -> list[_Landing]:
+    def _landings_of(self, agent: str) -> list[_LandingOf]:
         if agent not in self._landings:
             tip = self._core.refs.get(names.events(agent)) if names.is_name(agent) else None
             events = read_events(self._core, tip) if tip is not None else ()
             bodies = ((event.cid, event.body) for event in events if event.body.get("event") == _LANDED)
             self._landings[agent] = [
-                _Landing(body["cid"], body.get("onto"), cid)
+                _LandingOf(body["cid"], body.get("onto"), cid)
                 for cid, body in bodies
                 if isinstance(body.get("cid"), str) and self._core.objects.kind(body["cid"]) == "commit"
             ]
@@ -154,18 +154,18 @@ class CommitStories:
         """Add a landing that a commit of a branch states itself: a plain clone may lack the event."""
         landings = self._landings_of(agent)
         if cid not in {landing.cid for landing in landings}:
-            landings.append(_Landing(cid, None, None))
+            landings.append(_LandingOf(cid, None, None))
 
-    def _decided(self, commit: AgentCommit, agent: str, path: str | None, landing: _Landing | None) -> Iterator[LineApproval]:
+    def _decided(self, commit: AgentCommit, agent: str, path: str | None, landing: _LandingOf | None) -> Iterator[LineApproval]:
         """Decisions after a commit, of which those that saw its content count most; without any, the last one before it."""
         listed = [] if landing is None else list(self._core.read(landing.cid).decisions)
         later, earlier = self._decisions_around(commit, agent)
         cids = list(dict.fromkeys([*listed, *later]))
         decisions = [self._core.read(cid) for cid in cids if self._core.objects.kind(cid) == "commit"]
         decisions = [decision for decision in decisions if decision.kind == _DECISION_KIND]
-        seen = [decision for decision in decisions if self._saw(decision, commit, path)]
-        for decision in (seen or decisions)[: None if path is None else _DECISIONS_MAX]:
-            yield self._approval(decision, covers=bool(seen), before=False)
+        on_content = [decision for decision in decisions if self._saw(decision, commit, path)]
+        for decision in (on_content or decisions)[: None if path is None else _DECISIONS_MAX]:
+            yield self._approval(decision, covers=bool(on_content), before=False)
         if not decisions and earlier is not None:
             yield self._approval(earlier, covers=False, before=True)
 
@@ -192,12 +192,12 @@ class CommitStories:
         return False
 
     def _approval(self, decision: AgentCommit, *, covers: bool, before: bool) -> LineApproval:
-        check, asked = self.check(decision.cid), decision.meta.get("asked")
-        question = asked.get("question") if isinstance(asked, dict) else asked
+        check, payload = self.check(decision.cid), decision.meta.get("asked")
+        question = payload.get("question") if isinstance(payload, dict) else payload
         about = _text(question), decision.message.strip() or None
         strength, at = check.strength or "unsigned", decision.committer.at
-        made = (DECISION, decision.by or "", at, decision.cid, answer_of(decision))
-        return LineApproval(*made, *about, None, strength, covers, before, check.findings)
+        facts = (DECISION, decision.by or "", at, decision.cid, answer_of(decision))
+        return LineApproval(*facts, *about, None, strength, covers, before, check.findings)
 
 
 def _text(value: object) -> str | None:

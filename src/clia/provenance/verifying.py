@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from clia.provenance.attesting import Attestations
-    from clia.provenance.dsse import Envelope
+    from clia.provenance.dsse import DsseEnvelope
     from clia.trust.ssh_format import PublicKey
 
 FORMATS = {COMMIT_PREDICATE: "in-toto", SUMMARY_PREDICATE: "slsa-source", TRACE_PREDICATE: "agent-trace"}
@@ -100,7 +100,7 @@ class _AttestationChecker:
             checked if signer is None else checked._replace(signer=signer.owner, key=signer.key.fingerprint, trusted=signer.trusted)
         )
 
-    def _signer(self, envelope: Envelope, problems: list[str]) -> _Signer | None:
+    def _signer(self, envelope: DsseEnvelope, problems: list[str]) -> _Signer | None:
         """The first signer that counts; every problem of a key that is known here is reported."""
         reasons: list[str] = []
         for signature in envelope.signatures:

@@ -98,7 +98,7 @@ class LineExplanations:
 
     def _reason(self, pairs: Sequence[tuple[BlamedLine, LineOrigin]], asked: str, tip: str | None) -> LineReason:
         line, origin = pairs[0]
-        texts = tuple(each.text.removesuffix("\r") for each, _ in pairs)
+        texts = tuple(blamed.text.removesuffix("\r") for blamed, _ in pairs)
         if NOT_COMMITTED in (line.commit, line.via):
             return LineReason(line.number, texts, line.by, line.author, False, None, asked, None, None, None, (), UNCHECKED)
         story = self._stories.of(line.commit)

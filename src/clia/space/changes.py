@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.history import History
-    from clia.space.merging import Landing, LandingPlan, TreeMerging
+    from clia.space.landing import Landing, LandingPlan
+    from clia.space.merging import TreeMerging
     from clia.space.model import AgentCommit
     from clia.verbs import Count
 

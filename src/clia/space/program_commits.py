@@ -3,7 +3,8 @@
 Invariant: each commit that the program created and that its HEAD contains is adopted once, in order, with its message, author
 date, tree and the shape of its merges. Those that another branch, a tag or a worktree of the program has are adopted beside it: the
 agent's next commit has them as parents, without their changes. A copy that a rebase made of a recorded commit is not adopted again,
-and a commit on other files than the agent's has its change. What it picked of another author is a commit of that author. Commits
+and a commit on other files than the agent's has its change. Before one that is based on an older commit of the agent, a commit goes
+back to the files of that. What it picked of another author is a commit of that author. Commits
 that it left behind (amended, reset, stashed) and the originals of the adopted ones are kept under ``refs/clia/own``. Commits of
 others that it fetched, merged or checked out stay what they are.
 """
@@ -201,8 +202,9 @@ class ProgramCommits(AdoptedCommits):
         mapped = [new.stands_for.get(parent, parent) for parent in commit.parents]
         below = [base for parent in commit.parents for base in new.bases.get(parent, ())]
         # A commit on another base than the agent's work follows that work, and merges its base.
-        parents = mapped[:1] if commit.parents[:1] and commit.parents[0] in new.stands_for else [new.tip]
+        is_next = bool(commit.parents) and commit.parents[0] in new.stands_for
         mapped = [new.recorded.get(parent, parent) for parent in mapped]
+        parents = mapped[:1] if is_next else [self._gone_back(commit, mapped, new, state)]
         parents += self._others(new.head, parents, [*mapped, *below])
         if self._repeats(commit, state) and self._has_change(parents[0], commit):
             new.stands_for[commit.cid], new.bases[commit.cid] = parents[0], parents[1:]
@@ -218,6 +220,21 @@ class ProgramCommits(AdoptedCommits):
         new.written.append(new.tip)
         new.first_parents[new.tip] = parents[0]
         new.bases[commit.cid] = []
+
+    def _gone_back(self, commit: Commit, mapped: list[str], new: _NewHistory, state: WorktreeHead) -> str:
+        """The commit that a commit of the program follows: the tip or, if the program went back to an older commit of the agent, a
+        new one with the files of that. Lines that come back keep their authors, because the older commit is a parent, too.
+        """
+        core, tip = self._core, new.tip
+        is_based = bool(mapped) and commit.cid not in state.replayed and self._base(commit, tip, state) == commit.parents[0]
+        if not is_based or not core.contains(new.head, mapped[0]) or self._tree_of(mapped[0]) == self._tree_of(tip):
+            return tip
+        by = core.person_stamp()
+        author, message = core.agent_stamp(self._agent, by.at), f"{self._agent} went back to {mapped[0][:12]}\n"
+        self._snapshots.check_tree(self._tree_of(tip), self._tree_of(mapped[0]))
+        back = core.objects.write_commit(self._tree_of(mapped[0]), [tip, mapped[0]], author, by, message)
+        new.first_parents[back] = tip
+        return back
 
     def _repeats(self, commit: Commit, state: WorktreeHead) -> bool:
         """Whether a commit is a copy of another one, which a rebase or cherry-pick made, and not an amended commit."""

@@ -16,7 +16,7 @@ from clia.errors import CliaError, Conflict, InvalidInput
 from clia.redaction.secrets import check_public_name
 from clia.space.envelope import Append, Intent, RefMove
 from clia.space.events import read_events, write_event
-from clia.space.merging import LANDING_EVENTS
+from clia.space.landing import LANDING_EVENTS
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, FORMERLY, PARENT, PROFILE, TYPE, Renamed
 from clia.space.relations import RENAMED_FROM, SUB_AGENT
 from clia.space.traces import stream

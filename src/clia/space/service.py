@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clia.space.attribution.authorship import Authorship, CommitLines
     from clia.space.attribution.running_turns import RunningTurn
     from clia.space.changes import AgentChange, ChangeSummary, Clash
-    from clia.space.merging import LandingEvent
+    from clia.space.landing import LandingEvent
     from clia.space.model import AgentCommit, BlamedLine, BoundTrace, Conflicts, Renamed, TraceChange, TraceHit
     from clia.space.purging import Purged
     from clia.space.relinking import Relinked

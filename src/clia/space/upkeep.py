@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.merging import Landing
+    from clia.space.landing import Landing
 
 ARCHIVE_IDLE = "clia.archiveIdle"
 """The git setting that decides whether idle agents move to the archive repository; on by default."""

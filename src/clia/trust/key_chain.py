@@ -12,6 +12,7 @@ this ends the chain: what follows it counts for nothing.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, InvalidInput
@@ -88,6 +89,16 @@ class Acceptance(NamedTuple):
     strength: str
 
 
+class Endorsement(NamedTuple):
+    """A person vouches for the history up to a checkpoint."""
+
+    until: str  # the checkpoint
+    by: str
+    reason: str
+    strength: str
+    commit: str
+
+
 class Proved(NamedTuple):
     """The people who proved a statement, and the weakest of their proofs."""
 
@@ -105,7 +116,7 @@ class KeyChain:
         self.positions: dict[str, int] = {}  # of each commit of the chain, also of federation's
         self.policies: list[tuple[int, TrustPolicy]] = []
         self.accepted: list[Acceptance] = []
-        self.endorsed: dict[str, Proved] = {}
+        self.endorsements: list[Endorsement] = []
         self.problem: ChainProblem | None = None
         self.root_tree = ""
 
@@ -263,11 +274,11 @@ class KeyChain:
 
     def _annotate(self, commit: RawCommit, body: Mapping[str, Any]) -> None:
         proved = self.proved(commit, self.position, body["entry"])
+        by = ", ".join(proved.people) or commit.committer
         if body["entry"] == ACCEPT:
-            by = ", ".join(proved.people) or commit.committer
             self.accepted.append(Acceptance(body["finding"], body["object"], by, body["reason"], proved.strength))
         else:
-            self.endorsed[body["until"]] = proved
+            self.endorsements.append(Endorsement(body["until"], by, body["reason"], proved.strength, commit.cid))
 
     def _enrol(self, key: EnrolledKey, position: int, at: int) -> None:
         if self.enrolment_of(key.fingerprint) is not None:
@@ -293,6 +304,20 @@ def read_key_chain(read: Callable[[str], RawCommit], tip: str | None, space: str
     for commit in reversed(commits):
         chain.append(commit)
     return chain
+
+
+def chain_of(read: Callable[[str], RawCommit], tip: str | None) -> KeyChain:
+    """The chain of keys that ends at a commit, of the space that its oldest entry names."""
+    space, cid, left = "", tip, CHAIN_MAX
+    while cid is not None and left:
+        commit = read(cid)
+        text = commit.trailer(ENTRY)
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text) if text is not None else None
+            named = value.get("space") if isinstance(value, dict) else None
+            space = named if isinstance(named, str) else space
+        cid, left = (commit.parents[0] if commit.parents else None), left - 1
+    return read_key_chain(read, tip, space)
 
 
 def is_person(owner: str, person: str) -> bool:

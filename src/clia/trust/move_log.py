@@ -42,6 +42,8 @@ MOVES_MAX = 200
 _ADOPTIONS = ("clia: adopt", "clia: follow the hub", "clia: purged at the hub", "clia: from the archive repository")
 """Moves to what another machine did and logged."""
 _DIRECTORY, _LOCK = "moves", "@log"
+_AT_HUB = "-hub"
+"""End of the names of notes about moves at the hub, which happen there before they happen here."""
 LOCK_SECONDS = 10
 """The limit of a wait for the lock of the log, whose holder may be stopped. Then a later command logs the moves."""
 
@@ -85,14 +87,18 @@ class MoveLog:
         if not depth:
             self.flush()
 
-    def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
-        """Note a move before it happens; returns the note, or None if the move is not logged."""
+    def begin(self, ref: str, old: str | None, new: str | None, why: str, *, at_hub: bool = False) -> str | None:
+        """Note a move before it happens, ``at_hub`` or here; returns the note, or None if the move is not logged."""
         pending = self._pending()
         if not self._is_logged(ref, why) or not (pending or self._machine.exists()):
             return None
+        doubtful = self._doubtful().pop((ref, old, new), None)
+        if doubtful is not None:
+            self._local.noted = doubtful, LoggedMove(ref, old, new, why)
+            return doubtful
         self._count += 1
         name = f"{time.time_ns():020}-{os.getpid()}-{self._count}"
-        path, move = f"{self._directory}/{name}", LoggedMove(ref, old, new, why)
+        path, move = f"{self._directory}/{name}{_AT_HUB if at_hub else ''}", LoggedMove(ref, old, new, why)
         try:
             self._write(path, move.text)
         except OSError as err:
@@ -112,6 +118,27 @@ class MoveLog:
         self._pending()[note] = move if path == note else self._read(note)
         if not getattr(self._local, "depth", 0):
             self.flush()
+
+    def doubt(self, note: str) -> None:
+        """A move at the hub may have happened: its note is that of the same move here."""
+        path, move = self._local.noted
+        known = move if path == note else self._read(note)
+        if known is not None:
+            self._doubtful()[known[:3]] = note
+
+    def _doubtful(self) -> dict[tuple[str, str | None, str | None], str]:
+        """The notes of this thread's moves at the hub that may have happened."""
+        if not hasattr(self._local, "doubtful"):
+            self._local.doubtful = {}
+        doubtful: dict[tuple[str, str | None, str | None], str] = self._local.doubtful
+        return doubtful
+
+    def settle(self, at_hub: Callable[[str], str | None]) -> None:
+        """Decide about moves at the hub that dead processes noted. ``at_hub``: the values that it has now."""
+        if any(path.endswith(_AT_HUB) for path in self._notes()):
+            with suppress(CliaError, OSError), self._locks().attempt(_LOCK) as is_free:
+                if is_free:
+                    self._drain({}, at_hub)
 
     def flush(self) -> None:
         """Log the moves of this thread, and those that dead processes noted.
@@ -176,13 +203,13 @@ class MoveLog:
     def _locks(self) -> FileLocks:
         return FileLocks(self._home, LOCK_SECONDS)
 
-    def _drain(self, own: Mapping[str, LoggedMove | None]) -> None:
-        """Log every noted move that has happened, and remove its note."""
+    def _drain(self, own: Mapping[str, LoggedMove | None], at_hub: Callable[[str], str | None] | None = None) -> None:
+        """Log every noted move that has happened, and remove its note. Without ``at_hub``, what may have happened there stays."""
         self._reached("log-locked")
         machine = self._machine.name()
         logged = self._writer.noted(machine)
         notes = {path: own.get(path) or self._read(path) for path in self._notes()}
-        happened = self._happened(notes, own)
+        happened = self._happened(notes, own, at_hub)
         moves: dict[str, LoggedMove] = {}
         done: list[str] = []
         for path, move in notes.items():
@@ -191,7 +218,9 @@ class MoveLog:
             elif move is not None and path in happened:
                 done.append(path)
                 moves[os.path.basename(path)] = move
-            elif not _is_alive(path):  # a process that lives may be about to write the note, or to move the ref
+            elif _is_alive(path) or (move is not None and at_hub is None and path.endswith(_AT_HUB)):
+                continue  # it may be about to write the note, or to move the ref; a sync tells about the hub
+            else:
                 done.append(path)
         if moves:
             self._append(machine, moves)
@@ -219,19 +248,24 @@ class MoveLog:
             return None
         return LoggedMove(ref, old, new, why)
 
-    def _happened(self, notes: Mapping[str, LoggedMove | None], own: Mapping[str, Any]) -> set[str]:
+    def _happened(
+        self, notes: Mapping[str, LoggedMove | None], own: Mapping[str, Any], at_hub: Callable[[str], str | None] | None
+    ) -> set[str]:
         """The noted moves that happened. A later move that starts where one ended proves that one."""
         happened: set[str] = set()
         starts: set[tuple[str, str | None]] = set()
         for path, move in reversed(list(notes.items())):
-            if move is not None and (path in own or (move.ref, move.new) in starts or self._has_happened(move)):
+            if move is None:
+                continue
+            is_at_hub = at_hub is not None and path.endswith(_AT_HUB) and self._has_reached(at_hub(move.ref), move)
+            if path in own or (move.ref, move.new) in starts or is_at_hub or self._has_reached(self._git.refs.get(move.ref), move):
                 happened.add(path)
                 starts |= {(move.ref, move.old)} if move.old is not None else set()
         return happened
 
-    def _has_happened(self, move: LoggedMove) -> bool:
+    def _has_reached(self, now: str | None, move: LoggedMove) -> bool:
+        """Whether a ref with this value was moved as noted, possibly further since."""
         git = self._git
-        now = git.refs.get(move.ref)
         if now == move.new or now is None or move.new is None:
             return now == move.new
         return git.objects.kind(move.new) == "commit" and git.graph.descends(now, move.new)

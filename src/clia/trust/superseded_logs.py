@@ -14,14 +14,14 @@ import os
 import re
 import secrets
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from clia.store import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from clia.git.repository import Git
 
@@ -30,6 +30,8 @@ LISTED_MAX, LISTED_BYTES = 512, 64 * 1024
 """If the list gets so long within the grace period, all but the newest appends are removed from it."""
 _PACKING_SECONDS = 3600
 """A program that packs for longer is taken for dead, which leaves its temporary files."""
+READING = "reading"
+"""The directory beside the store with a file for each process that reads objects which may have been replaced."""
 _LINE = re.compile(r"(\d{1,18})((?: [0-9a-f]{40})+)")
 
 
@@ -37,6 +39,20 @@ class _Append(NamedTuple):
     at: int
     commit: str  # the newest commit of the log since then
     replaced: tuple[str, ...]
+
+
+@contextmanager
+def kept_objects(git: Git) -> Iterator[None]:
+    """Let no append or upkeep remove objects of logs while the block runs, for example for a backup of refs that were read."""
+    path = os.path.join(git.handle.common_dir, "clia", READING, secrets.token_hex(8))
+    with suppress(OSError):
+        private_files.make_directory(os.path.dirname(path))
+        os.close(private_files.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(path)
 
 
 class SupersededLogs:
@@ -86,7 +102,7 @@ class SupersededLogs:
         common = self._git.handle.common_dir
         oldest = time.time() - _PACKING_SECONDS
         paths = [os.path.join(common, "gc.pid")]
-        for folder, prefixes in ((("objects", "pack"), ("tmp_", ".tmp-")), (("clia",), ("push-",))):
+        for folder, prefixes in ((("objects", "pack"), ("tmp_", ".tmp-")), (("clia",), ("push-",)), (("clia", READING), ("",))):
             with suppress(OSError):
                 directory = os.path.join(common, *folder)
                 paths += [os.path.join(directory, name) for name in os.listdir(directory) if name.startswith(prefixes)]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from support.fuzzer import oracle, person, verbs
+from support.fuzzer import oracle, peers, person, verbs
 from support.fuzzer import planning as kinds
 from support.fuzzer.place import Outcome, Place, make
 from support.fuzzer.planning import random_of, world_of
@@ -74,6 +74,8 @@ class History:
 
     def play(self, steps: Iterable[Step]) -> None:
         self._in_process(partial(make, self._place))
+        if self._place.world.peer:
+            self._in_process(partial(peers.make_peer, self._place))
         for step in steps:
             self._place = self._place._replace(step=step.number, machine=step.machine)
             self._maybe_continue(step)
@@ -253,6 +255,8 @@ class History:
         found: list[oracle.Problems] = [self._in_process(partial(oracle.problems, place, self._expected())) for place in places]
         self._fail([problem for problems in found for problem in problems.certain])
         self._fail(sorted(set.intersection(*(set(problems.unnamed) for problems in found))))
+        if self._place.world.peer:
+            self._fail(self._in_process(partial(peers.peer_problems, places[0], self._expected())))
 
     def _let_all_end(self) -> None:
         """Continue what is stopped, and end the processes that stay."""

@@ -127,7 +127,7 @@ class _Check:
             if ailment.agent not in self._expected.disturbed:
                 yield f"doctor: {ailment}"
 
-        for entry in self._logged if not self._space.has_hub else ():
+        for entry in self._logged:
             if entry.code in _OF_LOG and self._agent_of(entry.ref) not in self._expected.disturbed:
                 yield f"log: {entry}"
 

@@ -38,6 +38,7 @@ class World(NamedTuple):
 
     postgres: bool = False  # else SQLite
     hub: bool = False
+    peer: bool = False  # another space that follows this one
 
     @property
     def machines(self) -> int:
@@ -45,7 +46,13 @@ class World(NamedTuple):
         return 2 if self.postgres and self.hub else 1
 
 
-WORLDS = {"alone": World(), "server": World(postgres=True), "hub": World(hub=True), "fleet": World(postgres=True, hub=True)}
+WORLDS = {
+    "alone": World(),
+    "server": World(postgres=True),
+    "hub": World(hub=True),
+    "fleet": World(postgres=True, hub=True),
+    "peers": World(peer=True),
+}
 
 
 class Place(NamedTuple):
@@ -172,7 +179,8 @@ def make(place: Place) -> None:
         space.start("bob", "flow")
     for other in place.on_all_machines[1:]:
         git("clone", "--quiet", "--template=", str(place.origin), str(other.root), cwd=place.top)
-        clia.init(other.root, settings=other.settings(), hub=str(place.hub)).close()
+        with clia.init(other.root, settings=other.settings(), hub=str(place.hub)) as joined, place.open() as space:
+            space.trust.enrol("two", joined.trust.statements.machine.make().text, "machine")
 
 
 class Outcome(NamedTuple):

@@ -20,7 +20,7 @@ _KINDS = {VERB: 120, CHORE: 50, BURST: 8, CLOCK: 4, FILL: 4, STORE: 5, CHECK: 6}
 _FAULTS = {None: 50, KILL: 28, STOP: 22}
 _MOST_CHANGES, _MOST_POINTS = {VERB: 110, CHORE: 45}, 12
 _SERVERS = ("server 1", "server 2")
-_WORLDS = {"alone": 5, "server": 2, "hub": 3, "fleet": 4}
+_WORLDS = {"alone": 5, "server": 2, "hub": 3, "fleet": 4, "peers": 2}
 """How often each world comes. A seed that begins with the name of a world has that world."""
 STEPS = 30
 """Steps of a history."""
@@ -64,13 +64,16 @@ def plan(seed: str, steps: int = STEPS) -> list[Step]:
 
 def _step(seed: str, number: int, world: World) -> Step:
     order = random_of(seed, f"plan {number}")
-    kind = _chosen(order, {**_KINDS, HUB: 12 * world.hub, SERVER: 5 * world.postgres})
+    # A peer refuses statements of a clock that is weeks ahead, until then.
+    clock = 0 if world.peer else _KINDS[CLOCK]
+    kind = _chosen(order, {**_KINDS, CLOCK: clock, HUB: 12 * world.hub, SERVER: 5 * world.postgres})
     if kind in (STORE, HUB):
         return Step(number, kind, _chosen(order, STORE_FAULTS if kind == STORE else HUB_FAULTS))
     if kind not in (VERB, CHORE, BURST):
         return Step(number, kind)
     chores = person.HUB_CHORES if world.hub else person.CHORES
-    weights = {name: weight for name, (_, weight) in (chores if kind == CHORE else verbs.VERBS).items()}
+    chosen = verbs.VERBS | (verbs.OF_PEERS if world.peer else {})
+    weights = {name: weight for name, (_, weight) in (chores if kind == CHORE else chosen).items()}
     if kind == BURST:
         first, *more = (_chosen(order, weights) for _ in range(order.randint(2, 4)))
         return Step(number, kind, first, None, tuple(more))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import clia
 from clia.errors import CliaError
-from support.fuzzer import upkeep_verbs
+from support.fuzzer import peers, upkeep_verbs
 from support.fuzzer.act import MANY, Act, Skipped
 from support.fuzzer.place import FLOW, Outcome, be_impatient
 
@@ -305,6 +305,12 @@ VERBS: dict[str, tuple[Callable[[Act], Facts], int]] = {
     "commit-dir": (commit_dir, 2),
 }
 """The verbs, and how often each comes."""
+OF_PEERS: dict[str, tuple[Callable[[Act], Facts], int]] = {
+    "announce": (peers.announce, 8),
+    "sync-peer": (peers.sync_peer, 8),
+    "merge-theirs": (peers.merge_theirs, 3),
+}
+"""Those of a history with a peer."""
 
 
 def run(place: Place, verb: str, seed: str) -> Outcome:
@@ -320,7 +326,7 @@ def run(place: Place, verb: str, seed: str) -> Outcome:
 def acted(place: Place, space: clia.Space, verb: str, seed: str) -> Outcome:
     """Run a verb in an open space."""
     try:
-        return Outcome("done", tuple(VERBS[verb][0](Act(place, space, seed))))
+        return Outcome("done", tuple((VERBS | OF_PEERS)[verb][0](Act(place, space, seed))))
     except Skipped:
         return Outcome("skipped")
     except CliaError as err:

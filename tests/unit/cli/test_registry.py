@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.cli.command import COMMANDS, configure
+from clia.cli.command import COMMANDS, configure, present_spelling
 from clia.cli.help import EXAMPLES, SECTIONS, TOPICS, help_on, overview
 from clia.cli.main import load, new_parser, own_words
 from clia.cli.registry import TREE, Command, Group
@@ -116,3 +116,66 @@ def test_help_knows_commands_groups_and_topics() -> None:
     assert all(help_on([topic]) for topic in TOPICS)
     with pytest.raises(NotFound, match="did you mean 'landing'"):
         help_on(["landin"])
+
+
+SPELLINGS = {
+    "message": ["-m", "--message"],
+    "title": ["-t", "--title"],
+    "kind": ["-k", "--kind"],
+    "number": ["-n", "--number"],
+    "quiet": ["-q", "--quiet"],
+    "briefing": ["-b", "--briefing"],
+}
+"""One spelling everywhere."""
+INSTEAD = {"reason": "message", "note": "message", "why": "message", "limit": "number", "count": "number", "max": "number"}
+"""Words for the same things, which no option has."""
+
+
+def options_of(name: str) -> dict[str, list[str]]:
+    """The shown spellings of each option of a command, by its long one."""
+    parser = new_parser(f"clia {name}", "")
+    configure(load(EVERY[name]), parser)
+    spellings = [list(action.option_strings) for action in parser._actions if action.option_strings]  # noqa: SLF001
+    return {names[-1].removeprefix("--"): names for names in spellings}
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_the_same_option_is_spelled_the_same_everywhere(name: str) -> None:
+    options = options_of(name)
+    assert {word: names for word, names in options.items() if word in SPELLINGS} == {
+        word: names for word, names in SPELLINGS.items() if word in options
+    }
+    assert not options.keys() & INSTEAD.keys()
+    shorts = {names[0]: word for word, names in options.items() if len(names) > 1}
+    known = {names[0]: word for word, names in SPELLINGS.items()}
+    assert {short: word for short, word in shorts.items() if short in known and known[short] != word} == {}
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_an_agent_is_a_positional_argument_called_agent(name: str) -> None:
+    parser = new_parser(f"clia {name}", "")
+    configure(load(EVERY[name]), parser)
+    positional = {action.dest: action for action in parser._actions if not action.option_strings}  # noqa: SLF001
+    for dest in ("agent", "agents"):
+        assert dest not in positional or "AGENT" in str(positional[dest].metavar)
+    assert all(action.choices or str(action.metavar).upper() == action.metavar for action in positional.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "present"),
+    [
+        ("key accept CODE OBJECT --reason why", "key accept CODE OBJECT --message why"),
+        ("key revoke KEY --reason=why", "key revoke KEY --message=why"),
+        ("policy set FILE --reason why", "policy set FILE --message why"),
+        ("agents journal --agent-slug scout --note x --idempotency-key k", "agents journal --slug scout --message x --key k"),
+        ("list --limit 2", "list --number 2"),
+        ("spawn scout --title T --text why", "spawn scout --title T --briefing why"),
+        ("session fork a b --title T --text why", "session fork a b --title T --briefing why"),
+    ],
+)
+def test_a_former_spelling_still_works_and_is_not_shown(words: str, present: str) -> None:
+    name = " ".join(words.split()[:2]) if " ".join(words.split()[:2]) in EVERY else words.split(maxsplit=1)[0]
+    definition = load(EVERY[name])
+    given, wanted = (shlex.split(text)[len(name.split()) :] for text in (words, present))
+    assert present_spelling(definition, given) == wanted
+    assert not {word.partition("=")[0].removeprefix("--") for word in given if word not in wanted} & options_of(name).keys()

@@ -17,7 +17,7 @@ import pygit2
 import pytest
 
 import clia
-from clia.errors import Denied, TransportError
+from clia.errors import Denied, FileError, TransportError
 from clia.federation.transport import GitTransport
 from clia.git import command
 from clia.git import quarantine as quarantine_module
@@ -25,6 +25,7 @@ from clia.git.command import GitCommand
 from clia.git.libgit2 import GitHandle
 from clia.git.records import TransferLimits
 from support import git_servers as servers
+from support.disks import no_file_beyond
 from support.forge_server import eventually
 from support.spaces import BRIEFING, refused, settings
 
@@ -408,6 +409,19 @@ def test_leftovers_of_a_killed_process_are_removed_and_its_git_ends(peer: Peer, 
         assert len(ours.leftovers()) == 1
         assert live.fetch([peer.good[0]], WIDE).arrived
     assert not ours.leftovers()
+
+
+def test_without_space_for_files_a_fetch_and_a_view_are_refused_and_leave_nothing(peer: Peer, ours: OurRepository) -> None:
+    with ours.transport.open(str(peer.path)):
+        pass
+    with no_file_beyond(0), pytest.raises(FileError) as caught, ours.transport.open(str(peer.path)):
+        pass
+    assert caught.value.fields["path"] == str(ours.quarantines)
+    assert not ours.leftovers()
+    with no_file_beyond(0), pytest.raises(FileError):
+        ours.transport.show("other", {})
+    assert list(Path(ours.transport.view("other")).parent.iterdir()) == []
+    ours.transport.show("other", {})
 
 
 def test_a_quarantine_is_removed_when_its_block_fails(peer: Peer, ours: OurRepository) -> None:

@@ -50,6 +50,32 @@ def test_branches_lead_to_files_and_to_the_author_of_each_line(branch: OpenForge
     assert '<span class="person">Tess</span>' in page
 
 
+def test_a_line_leads_to_why_it_is_there(branch: OpenForge) -> None:
+    branch.space.ask("scout", {"question": f"Right? {ATTACK}"})
+    branch.space.decide("scout", "yes")
+    address = "/why?rev=feature%2Fx&amp;path=src%2Flines&amp;line=1"
+    assert f'<a href="{branch.base}{address}">why?</a>' in shown(branch, "/files?rev=feature/x&path=src/lines")
+    page = shown(branch, "/why?rev=feature/x&path=src/lines&line=1")
+    assert f'<a href="{branch.base}/agents/scout">scout</a>' in page
+    assert "verified: signed, logged" in page
+    assert '<span class="proof proof-attested">attested</span>' in page
+    assert "thought" in page
+    assert "a person wrote it with plain git" in shown(branch, "/why?rev=feature/x&path=src/lines&line=3")
+
+
+@pytest.mark.parametrize(
+    ("address", "code"),
+    [
+        ("/why?rev=feature/x&path=src/lines&line=9", 422),
+        ("/why?rev=feature/x&path=bin&line=1", 422),
+        ("/why?rev=feature/x&path=none&line=1", 404),
+        ("/why?rev=nowhere&path=src/lines&line=1", 404),
+    ],
+)
+def test_a_line_that_is_not_there_has_no_reason(branch: OpenForge, address: str, code: int) -> None:
+    assert branch.browser("vera", "viewer").get(branch.base + address).status_code == code
+
+
 def test_the_summary_of_a_branch_a_range_and_a_commit_has_a_row_per_agent(branch: OpenForge) -> None:
     commit = rev(root_of(branch.space), "feature/x")
     for address in ("/authorship?rev=feature/x", f"/commits/{commit}"):

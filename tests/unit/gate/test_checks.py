@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from clia.space.model import Link, Submodule
+from clia.trust.machine_log import LogEntry, LoggedMove
 from clia.values.canonical import text_digest
 from support.gate_pushes import (
     ADA,
@@ -25,6 +26,7 @@ from support.gate_pushes import (
     GateDesk,
     identity,
 )
+from support.machine_logs import LOGS, chained, log_data
 
 
 class Push(NamedTuple):
@@ -114,6 +116,13 @@ def traced(desk: GateDesk, *, fan: int = 1, agent: str = "scout", of: str = "") 
     head = on_top(desk, CORE)
     notes = desk.trace(of or head, agent=agent, fan=fan)
     return Push(head, (f"{notes}:refs/notes/clia/trace/{agent}",), force=True)
+
+
+def log(desk: GateDesk, machine: str, length: int, why: str = "test") -> str:
+    """The log of a machine with this number of entries."""
+    moves = (LoggedMove("refs/heads/agents/scout", None, desk.base, f"{why} {number}") for number in range(length))
+    lines = chained(machine, [LogEntry(None, 1, (move,)) for move in moves])
+    return desk.objects.write_raw_commit(log_data(desk.objects.update_tree(None, {}), machine, lines))
 
 
 BAD: dict[str, tuple[Any, str, str]] = {
@@ -250,6 +259,17 @@ BAD: dict[str, tuple[Any, str, str]] = {
         lambda desk: Push(desk.base, start=on_top(desk, ONE), ref="refs/heads/agents/rewound", force=True),
         "non-fast-forward", "record of agents",
     ),
+    "log-shortened": (
+        lambda desk: Push(log(desk, "m-1", 2), start=log(desk, "m-1", 3), ref=f"{LOGS}m-1", force=True),
+        "non-fast-forward", "record of agents",
+    ),
+    "log-forked": (
+        lambda desk: Push(log(desk, "m-2", 3, "other"), start=log(desk, "m-2", 2), ref=f"{LOGS}m-2", force=True),
+        "non-fast-forward", "record of agents",
+    ),
+    "log-replaced-by-a-commit": (
+        lambda desk: Push(on_top(desk, ONE), start=log(desk, "m-3", 2), ref=f"{LOGS}m-3", force=True), "non-fast-forward", "record"
+    ),
     "agent-deleted": (lambda desk: Push("", ref="refs/heads/agents/deleted"), "deletion", "record of agents"),
     "events-deleted": (lambda desk: Push("", ref="refs/clia/events/scout"), "deletion", "record of agents"),
     "traces-deleted": (lambda desk: Push("", ref="refs/notes/clia/trace/gone"), "deletion", "record of agents"),
@@ -343,6 +363,7 @@ def landed(desk: GateDesk, head: str) -> str:
 
 
 GOOD: dict[str, Any] = {
+    "log-continued": lambda desk: Push(log(desk, "m", 3), start=log(desk, "m", 2), ref=f"{LOGS}m", force=True),
     "nothing": lambda desk: desk.base,
     "a-person": lambda desk: desk.commit({}, desk.base, changes={"src/app.py": "1\n"}),
     "another-person": lambda desk: desk.commit({}, desk.base, changes={"src/app.py": "1\n"}, by=BOB),

@@ -15,6 +15,7 @@ from clia.identities.merge import merge
 from clia.identities.writing import WriteLocation, consolidate, journal
 from clia.values.canonical import digest, text_digest
 from support import clia, program
+from support.waivers import about
 
 if TYPE_CHECKING:
     from support import Tree
@@ -45,7 +46,7 @@ def test_a_document_cannot_mark_a_guardrail_as_waived(tree: Tree, forged: Any) -
 def test_a_link_to_an_outer_agent_gives_no_ownership_of_its_guardrails(tree: Tree) -> None:
     tree.repository("r")
     tree.agent("r", guardrails=[RULE])
-    entry = {"summary": "fine", "contributions": [{"by": "mallory", "types": []}]}
+    entry = {"summary": "fine", "contributions": [{"by": "mallory", "types": []}], "extensions": about(tree.root / "r", RULE)}
     tree.agent("r/s", "mallory", profileType="operator")
     tree.agency("r/s", "mallory", entries=[entry])
     (tree.root / "r/s/.clia/agents/scout").symlink_to("../../../.clia/agents/scout")

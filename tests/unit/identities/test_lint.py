@@ -19,6 +19,7 @@ from clia.identities.roster import tree_of
 from clia.identities.working_path import survey
 from clia.values.canonical import digest, text_digest
 from support import git
+from support.waivers import about
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,7 +178,8 @@ def test_a_link_to_an_agent_directory_is_not_a_slug_mismatch(tree: Tree) -> None
 
 def test_an_approved_waiver_allows_less_force(tree: Tree) -> None:
     tree.repository("w")
-    rule, entry = "Agents must write tests.", {"summary": "fine", "contributions": [{"by": "boss"}]}
+    rule = "Agents must write tests."
+    entry = {"summary": "fine", "contributions": [{"by": "boss"}], "extensions": about(tree.root / "w", rule)}
     tree.agent("w", guardrails=[rule])
     tree.agent("w", "boss", profileType="operator")
     tree.agency("w", entries=[entry])

@@ -16,6 +16,7 @@ from clia.identities.roster import seen_from, tree_of
 from clia.identities.working_path import survey
 from clia.values.canonical import digest, text_digest
 from support import git
+from support.waivers import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,7 +195,8 @@ def waiver(*, by: str, approved: bool = True, guardrail: str = RULE) -> Build:
 
     def build(tree: Tree) -> None:
         repo(tree)
-        entry = {"kind": "decision", "summary": "waived", "contributions": [{"by": by}]}
+        entry: dict[str, Any] = {"kind": "decision", "summary": "waived", "contributions": [{"by": by}]}
+        entry["extensions"] = about(tree.root / "w", RULE)
         tree.agent("w", guardrails=[RULE])
         tree.agent("w", "boss", profileType="operator")
         if approved:

@@ -99,7 +99,7 @@ def test_without_the_text_the_entries_that_name_the_file_are_shown(space: clia.S
     assert (trace.matched, [entry["text"] for entry in trace.shown]) == (FILE, ["$ ./sort stock.txt"])
 
 
-def test_a_decision_with_a_persons_key_says_so(space: clia.Space) -> None:
+def test_a_decision_shows_that_it_is_proved_by_a_persons_key(space: clia.Space) -> None:
     space.trust.enrol(PERSON, SIGNER.public.text)
     space.ask("scout", {"question": "Is 4 right?"})
     space.decide("scout", "yes")

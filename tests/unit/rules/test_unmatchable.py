@@ -31,8 +31,7 @@ NEVER: dict[str, tuple[Any, RuledAction]] = {
     "a variable": (rule("tool", "allow", command="ls $HOME"), RuledAction("tool", "Bash", "ls $HOME")),
     "files of a shell": (rule("tool", "allow", tool="Bash", paths="docs/**"), RuledAction("tool", "Bash", "ls", ("docs/a",))),
     "files of a command": (
-        rule("tool", "allow", command="ls *", paths="docs/**"),
-        RuledAction("tool", "Bash", "ls docs/a", ("docs/a",)),
+        rule("tool", "allow", command="ls *", paths="docs/**"), RuledAction("tool", "Bash", "ls docs/a", ("docs/a",))
     ),
     "a command of a reader": (rule("tool", "allow", tool="Read", command="ls *"), RuledAction("tool", "Read", "ls a")),
     "a path with dots": (rule("tool", "allow", tool="Edit", paths="./docs/*"), RuledAction("tool", "Edit", paths=("docs/a",))),

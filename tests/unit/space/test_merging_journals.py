@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import clia
@@ -80,23 +81,34 @@ def test_the_second_landing_joins_the_journal_of_the_first(space: clia.Space, pe
     assert (people / JOURNAL).is_file()
 
 
-def test_two_agents_of_one_identity_journal_merge_and_land_in_any_order(space: clia.Space, repo: Path, tmp_path: Path) -> None:
-    """Every entry reaches the main branch once, without a conflict."""
+STEPS = 200
+ITEMS = [f"Item {number}" for number in range(60)]
+AGENDA = ".clia/agents/scout/scout@acme.agenda.triad.json"
+
+
+def test_two_agents_of_one_identity_journal_tick_merge_and_land_in_any_order(space: clia.Space, repo: Path, tmp_path: Path) -> None:
+    """Every entry reaches the main branch once and in order, and every tick, without a conflict."""
     choose = random.Random(20261118)  # noqa: S311  # the same every time
-    commit_file(repo, "a", "1\n")
+    (repo / AGENDA).parent.mkdir(parents=True)
+    commit_file(repo, AGENDA, json.dumps({"slug": "scout", "backlog": ITEMS}, indent=2) + "\n")
     places = {name: tmp_path / "trees" / name for name in ("one", "two")}
     for name, place in places.items():
-        space.spawn_at(name, BRIEFING, "main")
+        space.spawn_at(name, BRIEFING, "main", slug="scout")
         space.checkout(name, place)
-    notes: list[str] = []
-    for number in range(40):
+    notes: dict[str, list[str]] = {"one": [], "two": []}
+    left, acts = list(ITEMS), Counter[str]()
+    for number in range(STEPS):
         name = choose.choice(["one", "two"])
         other = "two" if name == "one" else "one"
-        act = choose.choice(["journal", "journal", "merge", "land", "squash"])
+        act = choose.choice(["journal", "journal", "tick", "merge", "land", "squash"])
+        acts[act] += 1
         if act == "journal":
-            notes.append(f"note {number} of {name}")
-            journal("scout", Note(notes[-1]), WriteLocation(str(places[name])))
+            notes[name].append(f"note {number} of {name}")
+            journal("scout", Note(notes[name][-1]), WriteLocation(str(places[name])))
             space.commit_dir(name, "finding", places[name])
+        elif act == "tick" and left:
+            space.agents.finish(name, left.pop(choose.randrange(min(2, len(left)))).lower().replace(" ", "-"))
+            space.checkout(name, places[name])
         elif act == "merge":
             assert not isinstance(space.merge(name, other), clia.Conflicts)
             space.checkout(name, places[name])
@@ -104,5 +116,13 @@ def test_two_agents_of_one_identity_journal_merge_and_land_in_any_order(space: c
             assert not isinstance(space.land(name, "main", squash=act == "squash"), clia.Conflicts)
     for name in places:
         assert not isinstance(space.land(name, "main"), clia.Conflicts)
+    assert len(acts) == 5
     path = f".clia/agents/scout/scout@{repo.name}.agency.triad.json"
-    assert sorted(summaries(space, "main", path)) == sorted(notes)
+    entries = summaries(space, "main", path)
+    assert sorted(entries) == sorted([*notes["one"], *notes["two"]])
+    for written in notes.values():
+        assert [entry for entry in entries if entry in written] == written
+    data: Any = space.files("main")[AGENDA]
+    items = [item if isinstance(item, dict) else {"title": item} for item in json.loads(data)["backlog"]]
+    assert [item["title"] for item in items] == ITEMS
+    assert {item["title"] for item in items if item.get("status") != "done"} == set(left)

@@ -234,6 +234,31 @@ def test_a_commit_that_was_reset_at_once_is_kept(space: clia.Space, repo: Path, 
     assert not has_own_commits(space, desk)
 
 
+@pytest.mark.parametrize("branch", [False, True])
+def test_a_commit_after_a_reset_over_recorded_commits_has_the_files_of_the_programs(
+    space: clia.Space, repo: Path, desk: Path, branch: bool
+) -> None:
+    commit_file(desk, "b", "1\n2\n")
+    first = space.commit_dir("scout", "finding", desk, message="one")
+    commit_file(desk, "b", "1\n")
+    commit_file(desk, "c", "1\n")
+    space.commit_dir("scout", "finding", desk, message="two")
+    git(*(("checkout", "-q", "-b", "again", first) if branch else ("reset", "-q", "--hard", first)), cwd=desk)
+    originals = [commit_file(desk, "d", "1\n"), commit_file(desk, "b", "1\n2\n3\n")]
+    (desk / "e").write_text("1\n")
+    last = space.commit_dir("scout", "finding", desk, message="three")
+    adopted = [space.show(cid) for cid in space.captures.adopted(last)]
+    assert [commit.own for commit in adopted] == originals
+    assert [commit.tree for commit in adopted] == [rev(desk, f"{cid}^{{tree}}") for cid in originals]
+    for commit in adopted:
+        assert space.diff(commit.cid) == git("diff", "-M", "--full-index", f"{commit.own}~1", str(commit.own), cwd=repo)
+    assert sorted(space.files(last)) == ["a", "b", "d", "e"]
+    lines = [(line.text, line.commit) for line in space.blame("scout", "b")]
+    assert lines[:2] == [(text, space.history.own("scout")[-2].cid) for text in ("1", "2")], "the lines that came back"
+    assert subjects(space)[-3:] == ["d: 1", "b: 1", "three"]
+    assert space.verify().findings == ()
+
+
 def test_a_stash_of_the_program_is_kept_and_those_of_people_are_not(space: clia.Space, repo: Path, desk: Path) -> None:
     (repo / "a").write_text("person\n")
     git("stash", "-q", cwd=repo)

@@ -183,6 +183,10 @@ def test_former_commits_of_the_log_are_removed_after_a_while(root: Path, monkeyp
         moves.tidy()
         assert loose(root) == before, "git is packing"
         (root / ".git/gc.pid").unlink()
+        with superseded_logs.kept_objects(components(space).git):
+            moves.tidy()
+        assert loose(root) == before, "a backup reads them"
+        assert list((root / ".git/clia/reading").iterdir()) == []
         plain_git(root, "update-ref", "refs/clia-tracking/hub/clia/log/x", former[3])
         moves.tidy()
     assert before - loose(root) >= len(former) - 1

@@ -46,7 +46,7 @@ class FoundFile(NamedTuple):
         if self[:4] == state_of(status)[:4]:
             return True
         may_be = bool(self.lines) and (self.mode, self.size) == (status.st_mode, status.st_size)
-        return may_be and "".join(_digests(_content(path))) == self.lines
+        return may_be and "".join(line_digests(_content(path))) == self.lines
 
 
 def state_of(status: os.stat_result) -> FoundFile:
@@ -107,14 +107,14 @@ def with_lines(top: str, files: Mapping[str, FoundFile], before: Mapping[str, Fo
             continue
         is_read = stat.S_ISREG(file.mode) and file.size <= min(LINES_MAX, left)
         left -= file.size if is_read else 0
-        remembered[path] = file._replace(lines="".join(_digests(_content(os.path.join(top, path))))) if is_read else file
+        remembered[path] = file._replace(lines="".join(line_digests(_content(os.path.join(top, path))))) if is_read else file
     return remembered
 
 
 def found_lines(data: bytes, lines: str) -> set[int]:
     """The indexes of the lines that a file had when it was found, as git's diff aligns them."""
     old = [lines[start : start + 2 * _DIGEST] for start in range(0, len(lines), 2 * _DIGEST)]
-    new = _digests(data)
+    new = line_digests(data)
     before, now = ("".join(f"{line}\n" for line in digests).encode() for digests in (old, new))
     shared = unchanged(len(old), len(new), hunks(before, now)) if old else ()
     return {start + number for _, start, count in shared for number in range(count)}
@@ -122,7 +122,7 @@ def found_lines(data: bytes, lines: str) -> set[int]:
 
 def moved_lines(data: bytes, files: Iterable[FoundFile]) -> str:
     """The digests of the lines of the file that a new file was moved from; empty if it has less than half of the lines of each."""
-    digests, moved, most = set(_digests(data)), "", 1
+    digests, moved, most = set(line_digests(data)), "", 1
     for file in files:
         old = {file.lines[start : start + 2 * _DIGEST] for start in range(0, len(file.lines), 2 * _DIGEST)}
         shared = len(old & digests)
@@ -131,7 +131,8 @@ def moved_lines(data: bytes, files: Iterable[FoundFile]) -> str:
     return moved
 
 
-def _digests(data: bytes) -> list[str]:
+def line_digests(data: bytes) -> list[str]:
+    """The digest of each line of a text file; none of a binary one."""
     lines = [] if b"\0" in data else lines_of(data)
     return [blake2b(line.removesuffix(b"\r"), digest_size=_DIGEST).hexdigest() for line in lines]
 

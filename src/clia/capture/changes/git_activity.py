@@ -118,7 +118,7 @@ def noticed(
 
 def looked(captured: CapturedSession, tree: str) -> CapturedSession:
     """The session, after its directory was committed as it is."""
-    return captured._replace(tree=tree, paths=(), git=captured.git._replace(looked_at=captured.head))
+    return captured._replace(tree=tree, paths=(), wrote={}, git=captured.git._replace(looked_at=captured.head))
 
 
 def _with_stashes(git: GitActivity, stashes: tuple[str, ...], command: str, *, in_call: bool) -> GitActivity:

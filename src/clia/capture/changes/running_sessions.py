@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from clia.capture.changes.late_changes import late_lines
 from clia.capture.changes.tool_commits import ToolCommits
 from clia.errors import CliaError
-from clia.space.attribution.running_turns import RunningTurn, TurnCommit
+from clia.space.attribution.running_turns import RunningTurn, TurnCommit, no_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,10 @@ class RunningSessions:
             return [RunningTurn(checkout.agent, captures.tree_of(checkout.agent))]
         active = [row for row in captures.sessions() if row.open and row.place == place and (row.sub or row.turn)]
         writers = [row for row in active if path in row.paths] or [row for row in active if not row.sub]
-        return [RunningTurn(row.agent, row.tree, captures.looks.lines_found(row, path)) for row in writers]
+        return [
+            RunningTurn(row.agent, row.tree, captures.looks.lines_found(row, path), late_lines(row, path) or no_lines)
+            for row in writers
+        ]
 
     def commits(self, sessions: Iterable[CapturedSession]) -> dict[str, TurnCommit]:
         """The commits that the tools of some sessions made, and that no commit of an agent stands for yet."""

@@ -12,7 +12,7 @@ from clia.forge.pages.commits import changed_files
 from clia.forge.pages.common import action, known_agent, page, render
 from clia.space.attribution.authorship import in_words
 from clia.space.changes import CONFLICTS
-from clia.space.merging import FAST_FORWARD, MERGE, SQUASH
+from clia.space.landing import FAST_FORWARD, MERGE, SQUASH
 from clia.space.model import Conflicts, Landed
 from clia.values.types import DECISION
 

@@ -51,9 +51,7 @@ class LossPlace(NamedTuple):
 class GuardrailLoss(NamedTuple):
     """A guardrail that a change takes away or weakens."""
 
-    kind: (
-        str  # `removed`, `weakened`, `reworded`, `waived`, `loosened` (it allows more), `unreadable`, or `submodule`: not compared
-    )
+    kind: str  # `removed`, `weakened`, `reworded`, `waived`, `loosened` (allows more), `unreadable` or `submodule` (not compared)
     text: str  # the guardrail
     now: str | None  # the wording that replaces it
     why: str | None  # the problem that hides it, if it is still written

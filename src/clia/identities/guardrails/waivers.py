@@ -1,8 +1,9 @@
 """Waivers: guardrails that an operator has suspended, on the record.
 
 Invariant: a waiver counts only if every context that owns the guardrail has an agency entry that approves it: one by a profile of
-type ``operator`` that the waiver names, or one that records a person's decision on exactly this waiver. A waived guardrail stays in
-the merged document and is marked; an unapproved waiver changes nothing.
+type ``operator`` that the waiver names, or one that records a person's decision on exactly this waiver. Either names the commit of
+a decision that is in the repository and waives this guardrail. A waived guardrail stays in the merged document and is marked; an
+unapproved waiver changes nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def check_waivers(merged: MergedDocument, approvals: Approvals) -> tuple[list[tu
         needed = sorted({place for place in places if place not in homes} or places)
         hashes = sorted({waiver.approval for waiver in declared if waiver.approval})
         decisions = {place: approvals.decisions(place, guardrail, homes) for place in needed}
-        missing = [place for place in needed if not decisions[place] and not any(approvals.has(place, name) for name in hashes)]
+        missing = [
+            place for place in needed if not decisions[place] and not any(approvals.has(place, name, guardrail) for name in hashes)
+        ]
         if missing:
             message = f"{path}: the waiver of {text!r} is not approved by an operator in the agency of {', '.join(missing)}"
             diagnostics.append(diagnostic("waiver-unapproved", path, message, pointer))
@@ -121,6 +124,7 @@ class Approvals:
 
     def __init__(self, files: LocalFiles, is_operator: Callable[[str, str], bool]) -> None:
         self._files = files
+        self._reads_commits = files.is_disk  # not of a tree, which has no repository around it
         self._is_operator = is_operator  # (domain directory, slug)
         self._entries: dict[str, list[tuple[dict[str, Any], str]]] = {}
 
@@ -128,11 +132,14 @@ class Approvals:
         """The real directory of a document."""
         return self._files.real(path).rpartition("/")[0] or "/"
 
-    def has(self, home: str, approval: str) -> bool:
-        """Whether the domain that owns ``home`` has an operator's entry with this hash."""
+    def has(self, home: str, approval: str, guardrail: str) -> bool:
+        """Whether the domain that owns ``home`` has an operator's entry with this hash, whose decision waives a guardrail."""
         domain = self.domain(home)
-        authors = {digest(entry): author for entry, author in self._entries_of(domain)}
-        return approval in authors and self._is_operator(domain, authors[approval])
+        entries = {digest(entry): (entry, author) for entry, author in self._entries_of(domain)}
+        entry, author = entries.get(approval, ({}, ""))
+        decision = _about(entry).get(DECIDED)
+        is_named = isinstance(decision, str) and any(item.get("guardrail") == guardrail for item in _waives(entry))
+        return is_named and self._is_operator(domain, author) and self._is_decided(domain, str(decision), guardrail, None)
 
     def decisions(self, home: str, guardrail: str, homes: Mapping[str, DeclaredWaiver]) -> set[str]:
         """The decisions that the agency of the domain that owns ``home`` records on waivers of a guardrail, by their directory."""
@@ -140,14 +147,27 @@ class Approvals:
         wanted = {waived_in(place, domain): waiver.decision for place, waiver in homes.items()}
         decided: set[str] = set()
         for entry, _ in self._entries_of(domain):
-            extensions = entry.get("extensions")
-            about = extensions if isinstance(extensions, dict) else {}
-            decision, waives = about.get(DECIDED), about.get(WAIVES)
-            for item in waives if isinstance(waives, list) and isinstance(decision, str) and decision else ():
-                place = item.get("in") if isinstance(item, dict) and item.get("guardrail") == guardrail else None
+            decision = _about(entry).get(DECIDED)
+            for item in _waives(entry) if isinstance(decision, str) and decision else ():
+                place = item.get("in") if item.get("guardrail") == guardrail else None
                 if isinstance(place, str) and wanted.get(place) in ("", decision):
-                    decided.add(str(decision))
+                    waived = next(home for home in homes if waived_in(home, domain) == place)
+                    if self._is_decided(domain, str(decision), guardrail, waived):
+                        decided.add(str(decision))
         return decided
+
+    def _is_decided(self, domain: str, decision: str, guardrail: str, home: str | None) -> bool:
+        """Whether the commit of a decision is here, and waives a guardrail at the directory of a waiver."""
+        if not self._reads_commits:
+            return False
+        repository = next(iter(repositories_above(self._files, domain)), None)
+        if repository is None:
+            return False
+        from clia.identities.guardrails.waiver_decisions import is_decided  # libgit2: only where a waiver is approved
+
+        directory = None if home is None else self.domain(home)
+        inner = None if directory is None else os.path.relpath(directory, repository)
+        return is_decided(repository, decision, guardrail, None if inner is None or inner.startswith("..") else inner)
 
     def domain(self, home: str) -> str:
         """The domain directory of an identity's directory; for another directory, the repository."""
@@ -176,6 +196,16 @@ class Approvals:
         except CliaError:
             return []  # reported when that agency is read; it approves nothing
         return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _about(entry: Mapping[str, Any]) -> dict[str, Any]:
+    extensions = entry.get("extensions")
+    return extensions if isinstance(extensions, dict) else {}
+
+
+def _waives(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    waives = _about(entry).get(WAIVES)
+    return [item for item in waives if isinstance(item, dict)] if isinstance(waives, list) else []
 
 
 def _author(entry: dict[str, Any], fallback: str) -> str:

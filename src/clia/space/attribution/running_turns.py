@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     turn has not touched the file."""
 
 
+def no_lines(_: bytes) -> set[int]:
+    return set()
+
+
 class RunningTurn(NamedTuple):
     """An agent that is at work in the worktree, and one of its files."""
 
     agent: str
     found: str  # tree of the worktree when the turn started; empty: all changes are the agent's
     found_lines: FoundLines | None = None  # None: git tracked the file, or there was no such file
-    others_lines: Callable[[bytes], set[int]] = lambda _: set()  # the lines that others wrote after the turn was broken off
+    others_lines: Callable[[bytes], set[int]] = no_lines  # the lines that others wrote after the turn was broken off
 
 
 class TurnCommit(NamedTuple):

@@ -163,6 +163,22 @@ def test_a_commit_that_was_reset_is_kept_and_not_adopted(root: Path, space: clia
     assert "a.txt" not in space.files(agent_of(space))
 
 
+def test_a_commit_after_a_reset_over_recorded_commits_adds_what_the_tools_adds(root: Path, space: clia.Space) -> None:
+    start(root)
+    for name in ("a.txt", "b.txt"):
+        (root / name).write_text("1\n")
+        bash(root, *commit_all(f"Add {name}"))
+    stop(root)
+    prompt(root)
+    bash(root, ("reset", "-q", "--hard", "HEAD~1"))
+    (root / "c.txt").write_text("1\n")
+    bash(root, *commit_all("Add c.txt"))
+    stop(root)
+    (adopted,) = [commit for commit in space.log(agent_of(space), own=True) if commit.subject == "Add c.txt"]
+    assert space.diff(adopted.cid) == git("diff", "--full-index", "HEAD~1", "HEAD", cwd=root)
+    assert space.files(agent_of(space)).keys() == {"README.md", "a.txt", "c.txt"}
+
+
 def test_a_commit_on_another_branch_is_adopted_and_the_files_stay_those_of_the_directory(root: Path, space: clia.Space) -> None:
     start(root)
     (root / "README.md").write_text("people, changed\n")

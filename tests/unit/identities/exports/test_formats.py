@@ -18,6 +18,7 @@ from clia.errors import CliaError, InvalidInput, UnknownKind
 from clia.identities.exports.formats import FORMATS, ExportOptions, shown_from
 from clia.identities.exports.plan import export, find_blocks
 from clia.values.canonical import digest, text_digest
+from support.waivers import about
 
 if TYPE_CHECKING:
     from support import Tree
@@ -218,7 +219,8 @@ def test_an_origin_is_named_relative_to_its_repository(path: str, root: str, rep
 def test_a_waived_guardrail_is_kept_and_marked(tree: Tree) -> None:
     tree.repository()
     tree.document("", "boss", "agent", {"slug": "boss", "profileType": "operator"})
-    entry = {"timestamp": "2026-01-01T00:00:00Z", "summary": "agreed"}
+    extensions = about(tree.root, "Ask before deleting.")
+    entry = {"timestamp": "2026-01-01T00:00:00Z", "summary": "agreed", "extensions": extensions}
     tree.agency("", slug="boss", entries=[entry])
     waiver = {"guardrail": text_digest("Ask before deleting."), "approval": digest(entry)}
     tree.agent("", guardrails=["Ask before deleting.", "Never force-push."])

@@ -12,6 +12,7 @@ from clia.identities.guardrails.rules import explain_rule, rules_in_force, rules
 from clia.rules.evaluation import RuledAction
 from clia.values.canonical import digest, text_digest
 from support import clia
+from support.waivers import about
 
 if TYPE_CHECKING:
     from support import Tree
@@ -65,7 +66,8 @@ def test_each_rule_names_its_file(tree: Tree) -> None:
 
 
 def test_rules_of_a_waived_guardrail_do_not_apply(tree: Tree) -> None:
-    entry = {"timestamp": "2026-01-01T00:00:00Z", "summary": "Fine.", "contributions": [{"by": "ada"}]}
+    entry: dict[str, Any] = {"timestamp": "2026-01-01T00:00:00Z", "summary": "Fine.", "contributions": [{"by": "ada"}]}
+    entry["extensions"] = about(tree.root / "w", "Ask before a deploy.")
     nested(tree, [])
     tree.agent("w", "ada", profileType="operator")
     tree.agency("w", entries=[entry])
