@@ -181,6 +181,19 @@ def test_an_answer_without_verification_or_without_the_key_is_not_sent(stage: Pa
     assert stage.space.show("scout").value == '"no"'
 
 
+def test_an_owner_adopts_a_behaviour_with_a_passkey(stage: PasskeyStage) -> None:
+    stage.space.behaviours.propose("polite", "Answer politely.", "prompt", agent="scout")
+    page = stage.person().tab()
+    VirtualAuthenticator(page)
+    add_passkey(page)
+    visited(page, "/s/repo/behaviours/polite")
+    page.get_by_label(re.compile("^Why")).first.fill("for people")
+    page.get_by_role("button", name="Adopt", exact=True).first.click()
+    expect(page.locator(".state-current").first).to_be_visible()
+    report = stage.space.trust.verify()
+    assert (report.findings, report.acts) == ((), {"passkey": 1})
+
+
 def test_an_owner_enrols_the_passkey_of_a_decider(stage: PasskeyStage) -> None:
     request = stage.space.ask("scout", QUESTION)
     ada, bob = stage.person().tab(), stage.person("bob").tab()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import stat
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +23,6 @@ from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 OWN = "http://clia-0123456789.localhost:8337"
 SECRET = "a secret of sixteen or more characters"  # noqa: S105  # of the tests
@@ -251,3 +251,8 @@ def test_strangers_learn_no_names_of_spaces(named: OpenForge) -> None:
     client = browsing(named, "http://127.0.0.1:8337")
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/healthz", headers=named.bearer()).json() == {"status": "ok", "spaces": {"repo": "ok"}}
+    key = Path(named.space.home, "signing", "machine")
+    key.rename(key.with_suffix(".away"))
+    degraded = client.get("/healthz", headers=named.bearer())
+    assert (degraded.status_code, degraded.json()) == (200, {"status": "degraded", "spaces": {"repo": "no-signing-key"}})
+    assert client.get("/healthz").json() == {"status": "degraded"}
