@@ -17,7 +17,7 @@ from support.spaces import settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHARDS, HISTORIES, SOAK_HISTORIES = 5, 150, 10_000
+SHARDS, HISTORIES, SOAK_HISTORIES = 10, 500, 10_000
 STEPS, FOUND = 10, 0.99
 
 

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 
 from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.hub import errors
+from clia.hub.log_exchange import exchange_logs
 from clia.hub.model import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, HubSynced
 from clia.hub.refs import UNPUBLISHED
 from clia.space.remotes import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.store.interface import INTENT
-from clia.trust.machine_log import continues
 from clia.values import refs as names
 from clia.values.clock import timestamp
 
@@ -313,7 +313,7 @@ class HubSync:
         checkpoints = self.checkpoints() if self._alone.refs.under(names.LOGS, limit=1) else None
         if checkpoints is not None:
             checkpoints.renew(_CHECKPOINT_SECONDS)  # before the logs are pushed: they must have all that it names
-        self._exchange_logs()
+        exchange_logs(self._alone, self.hub)
         if checkpoints is not None:
             checkpoints.exchange_with(self.hub)
         return results
@@ -326,29 +326,6 @@ class HubSync:
             if progress is not None:
                 progress(min(start + _BATCH, len(locks)), len(locks))
         return results
-
-    def _exchange_logs(self) -> None:
-        """Exchange the logs of machines. Each machine adds to its own only, so none of them is ever forked by a sync."""
-        alone, remote = self._alone, self.hub.remote
-        ours = dict(alone.refs.under(names.LOGS))
-        signs = bool(ours) or alone.refs.get(names.KEYS) is not None  # a machine that did nothing yet has no log
-        if not signs or not self.hub.read(names.LOGS):
-            return
-        theirs = {str(names.tracked(ref)): cid for ref, cid in alone.refs.under(names.tracking(remote, names.LOGS))}
-        for ref, cid in theirs.items():
-            if ref not in ours or (ours[ref] != cid and self._log_continues(ref, cid, ours[ref])):
-                with suppress(StaleRef):  # another process did it
-                    alone.refs.move(ref, ours.get(ref), cid, "clia: follow the hub")
-        moves: list[Move] = [
-            (ref, theirs.get(ref), cid)
-            for ref, cid in ours.items()
-            if theirs.get(ref) != cid and (ref not in theirs or self._log_continues(ref, cid, theirs[ref]))
-        ]
-        if moves:
-            self.hub.send(moves)
-
-    def _log_continues(self, ref: str, new: str, old: str) -> bool:
-        return continues(self._alone.objects, ref.removeprefix(names.LOGS), new, old)
 
     def _sync_part(self, locks: Sequence[str]) -> list[HubSynced]:
         """Settle each lock, push all moves at once, then check each lock again."""

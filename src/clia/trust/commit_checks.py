@@ -15,10 +15,11 @@ from clia.trust.acts import ActChecks
 from clia.trust.key_chain import signer_fingerprint
 from clia.trust.log_checks import LogChecks, number_that_counts
 from clia.trust.machine_keys import machine_name
+from clia.trust.raw_commits import is_of_clia
 from clia.trust.ssh_format import read_public_key
 from clia.trust.ssh_signatures import GIT, verify_signature
 from clia.trust.statements import UNSIGNED
-from clia.trust.verification import TrustChecks, TrustFinding, is_of_clia
+from clia.trust.verification import TrustChecks, TrustFinding
 from clia.values import refs as names
 
 TYPE_CHECKING = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from clia.values.commit_messages import parse
+from clia.values.commit_messages import PREFIX, parse
 
 _HEADER = "gpgsig"
 LOG_HEADER = "clia-log"
@@ -92,3 +92,8 @@ def _without_signature(head: bytes) -> bytes:
         if not inside:
             remaining.append(line)
     return b"\n".join(remaining)
+
+
+def is_of_clia(commit: RawCommit) -> bool:
+    """Whether clia wrote a commit of a branch, or the commit claims it."""
+    return any(key.startswith(PREFIX) for key, _ in commit.trailers)

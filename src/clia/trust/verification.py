@@ -24,7 +24,7 @@ from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
 from clia.trust.peer_commits import FOREIGN_CODES, PeerCommits
-from clia.trust.raw_commits import LOG_HEADER, raw_commit
+from clia.trust.raw_commits import LOG_HEADER, is_of_clia, raw_commit
 from clia.trust.signature_workers import verified_in_parallel
 from clia.trust.ssh_signatures import GIT, read_verified_signature, verify_signature
 from clia.trust.statements import ATTESTED
@@ -474,11 +474,6 @@ class TrustChecks:
             owner = self._agent_keys.check(commit, signature, chain, entry, logs)
         self.signers[signature.key.fingerprint, owner] += 1
         return chain.position if entry is None else max(logs.position_of(entry), enrolment.since)
-
-
-def is_of_clia(commit: RawCommit) -> bool:
-    """Whether clia wrote a commit of a branch, or the commit claims it."""
-    return any(key.startswith(PREFIX) for key, _ in commit.trailers)
 
 
 def is_branch(ref: str) -> bool:
