@@ -1,0 +1,1 @@
+"""Checkpoints of the record: signed Merkle roots that witnesses cosign, in the formats of C2SP."""
