@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -347,6 +348,26 @@ def _trust() -> Iterator[tuple[str, Any]]:
         key accept rewound-ref refs/heads/agents/scout -m 'an experiment'""")
     laptop = next(key["fingerprint"] for key in _run("key list")["keys"] if not key["here"])
     yield from ((words.replace(laptop, "SHA256:…"), value) for words, value in _each(f"key revoke {laptop} --reason stolen"))
+    yield from _witnesses()
+
+
+def _witnesses() -> Iterator[tuple[str, Any]]:
+    """A witness of the space; and a space whose history is older than its keys."""
+    state = "--state ../witness"
+    yield from _each(f"witness checkpoint\n witness key --name ci.example.org/shop {state}")
+    key = _run(f"witness key {state}")["key"]
+    yield from ((words.replace(key, "KEY"), value) for words, value in _each(f"witness trust {key}"))
+    yield from _each(f"witness cosign {state}\n witness list")
+    program = [str(Path(sys.executable).parent / "clia"), *f"witness serve --port 0 {state} --json".split()]
+    with _served_by(program) as banner:
+        url = banner["address"]
+        yield "witness serve", {**banner, "address": "http://127.0.0.1:8338"}
+        yield from ((words.replace(url, "http://127.0.0.1:8338"), value) for words, value in _each(f"witness request {url}"))
+    for ref in _git("for-each-ref", "--format=%(refname)", "refs/clia/keys", "refs/clia/log/", "refs/clia/checkpoints/").split():
+        _git("update-ref", "-d", ref)
+    shutil.rmtree(".git/clia/signing")
+    _run("key init")
+    yield from _each("key endorse --reason 'compared with the backup of May'")
 
 
 def _forge() -> Iterator[tuple[str, Any]]:
@@ -367,15 +388,24 @@ def _forge() -> Iterator[tuple[str, Any]]:
 def _served() -> Any:
     """What a forge prints when it starts; then it is stopped."""
     program = [str(Path(sys.executable).parent / "clia"), "serve", "--port", "0", "--quiet", "--json"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as forge:
-        assert forge.stdout is not None  # noqa: S101  # it is a pipe
+    with _served_by(program) as banner:
+        return {**banner, "api": "http://127.0.0.1:8337"}  # its port is another one each time
+
+
+@contextmanager
+def _served_by(program: list[str]) -> Iterator[Any]:
+    """Run a server while the block runs; yields what it prints when it starts."""
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None  # noqa: S101  # it is a pipe
         lines = []
-        for line in forge.stdout:
+        for line in server.stdout:
             lines.append(line)
             if line == "}\n":
                 break
-        forge.terminate()
-    return {**json.loads("".join(lines)), "api": "http://127.0.0.1:8337"}  # its port is another one each time
+        try:
+            yield json.loads("".join(lines))
+        finally:
+            server.terminate()
 
 
 def _hooks() -> Iterator[tuple[str, Any]]:

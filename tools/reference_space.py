@@ -26,6 +26,9 @@ from clia.store.private_files import LOCK_SECONDS
 from clia.trust import acts, behaviour_checks, log_checks, machine_keys, machine_log
 from clia.trust import traces as trust_traces
 from clia.trust import verification as trust_verification
+from clia.trust.checkpoints import checks as checkpoint_checks
+from clia.trust.checkpoints import making as checkpoint_making
+from clia.trust.checkpoints import records as checkpoint_records
 from clia.values import refs, types
 from clia.values.commit_messages import TRACE
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
@@ -58,6 +61,10 @@ REFS = {
         "",
         "the chain of keys: of the space, by which peers identify it; of machines and people; and the policy",
     ),
+    "CHECKPOINTS": ("<machine>", "the [checkpoints](../explanation/trust.md#checkpoints-and-witnesses) of a machine: one commit"),
+    "COSIGNATURES": ("<witness>", "the last checkpoint of each machine that a witness cosigned: one commit"),
+    "SEEN": ("<remote>/<machine>", "the newest checkpoint that a remote had; not shared"),
+    "ROLLED_BACK": ("<remote>/<machine>", "the older checkpoint that a remote had after a newer one; not shared"),
     "LOGS": ("<machine>", "the moves of refs that a machine made: one signed commit with all of them"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
@@ -117,6 +124,7 @@ TRAILERS = {
     "Clia-Keys": "in the chain of keys: an entry about a key of a machine or a person, or about the policy, as canonical JSON",
     "Clia-Log": "in a log of a machine that an earlier version wrote: the moves, and the current commit of the chain of keys",
     "Clia-Log-End": "in the log of a machine: the number of entries, and the SHA-256 of the last one",
+    "Clia-Checkpoint": "in the checkpoints of a machine: the origin, size and root of the newest one",
     "Clia-Announcement": "in a chain of announcements: the signed statement",
 }
 OTHER_TRAILERS = {
@@ -126,14 +134,27 @@ OTHER_TRAILERS = {
     machine_keys.ENTRY,
     machine_log.LOG,
     machine_log.LOG_END,
+    checkpoint_records.CHECKPOINT,
     TRACE,
 }
-TRUST_CHECKS = (trust_verification, log_checks, acts, behaviour_checks, trust_traces)
+TRUST_CHECKS = (trust_verification, log_checks, acts, behaviour_checks, trust_traces, checkpoint_checks)
 TRUST_FINDINGS = {
     "no-space": "the clone has no readable space",
     "keys-missing": "commits are signed or logged, but there is no chain of keys",
     "wrong-root": "the first key of the space is another than the one given with `--root`",
-    "unsigned-history": "with `--strict`: commits are older than the chain of keys and not signed",
+    "unsigned-history": "with `--strict`: commits are older than the chain of keys and not signed, and no person endorsed them",
+    "no-cosigned-checkpoint": "with `--strict`: no trusted witness cosigned a checkpoint",
+    "rolled-back": "there was a newer checkpoint, which a witness cosigned or `--since` names: the record is an older copy",
+    "forked-checkpoint": "there are two checkpoints of one machine that do not extend each other: two histories",
+    "remote-rolled-back": "a hub or another remote had an older checkpoint after a newer one",
+    "truncated-log": "a log has fewer entries than a checkpoint names",
+    "spliced-log": "a log has other entries than a checkpoint names: they were rewritten, or are those of another machine",
+    "truncated-keys": "a checkpoint names an entry that the chain of keys lacks",
+    "foreign-checkpoint": "a checkpoint is of another space or machine",
+    "forged-checkpoint": "a checkpoint is not signed by its machine",
+    "malformed-checkpoint": "a checkpoint cannot be read, or its snapshots have another root",
+    "forged-cosignature": "a cosignature names a trusted witness and is not valid",
+    "unknown-checkpoint": "a person endorsed a checkpoint that the record does not have",
     "unsigned-commit": "a commit has no signature, and is not older than the chain of keys",
     "unlogged-commit": "a commit is in no log of the machine that signed it",
     "repeated-trailer": "a commit has a trailer more than once",
@@ -184,6 +205,7 @@ TRUST_FINDINGS = {
 VARIABLE_CODES = {
     *("bad-signature", "malformed-signature", "wrong-namespace", "strange-commit", "unknown-key", "revoked-key", "wrong-agent-key"),
     *("expired-agent-key", "malformed-statement", "wrong-statement", "no-proof", "wrong-person", "not-allowed", "not-authorized"),
+    *("forged-cosignature", "forged-checkpoint", "malformed-checkpoint"),
     *("forged-root", "missing-commit", "damaged-commit", "weak-proof", "too-few-people"),
     *("copied-key", "bad-assertion", "wrong-key", "unknown-method", "malformed-proof", "wrong-machine"),
 }
@@ -249,6 +271,16 @@ SETTINGS = (
     ("clia.idleDays", "days without a commit after which no agent's refs stay (default: no limit)", ""),
     ("clia.signingKey", "path of the private SSH key that signs the commits of this clone (default: a file that clia creates)", ""),
     ("clia.signingCommand", "command that signs instead: it reads data and prints its SSH signature for the namespace `git`", ""),
+    (
+        checkpoint_making.ENTRIES_SETTING,
+        f"log entries after which upkeep makes a checkpoint (default: {checkpoint_making.ENTRIES})",
+        "",
+    ),
+    (
+        checkpoint_making.MINUTES_SETTING,
+        f"minutes after which it does, if anything moved (default: {checkpoint_making.MINUTES})",
+        "",
+    ),
     ("clia.durable", "`false`: do not flush to disk; a command then does not survive a power failure", "`durable`"),
     ("clia.traceEntryMax", f"maximum characters of a trace entry (default: {traces.ENTRY_MAX})", "`entry_max`"),
     ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),

@@ -20,6 +20,7 @@ from support.browser import Person, chromium, visited
 from support.forge_scene import PERSON, people
 from support.forge_server import ForgeProcess
 from support.spaces import BRIEFING
+from support.witnesses import WitnessForTests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,8 +144,11 @@ def test_a_person_enrols_and_decides_and_the_proof_verifies_in_a_fresh_clone(sta
     assert trailer("Clia-By") == ADA
     # With all refs, everything is checked: who was enrolled by whom, and that nothing is missing.
     mirror = tmp_path / "elsewhere" / "mirror.git"
+    stage.space.witnesses.checkpoint()
     git("clone", "--quiet", "--mirror", str(stage.root), str(mirror), cwd=tmp_path)
-    checked = run_clia("verify", "--root", str(root), "--strict", "--json", "--path", str(mirror))
+    witness = WitnessForTests.created(tmp_path / "witness")
+    witness.cosign(mirror)
+    checked = run_clia("verify", "--root", str(root), "--strict", "--witness", witness.key.text, "--json", "--path", str(mirror))
     assert checked.code == 0, checked
     report = json.loads(checked.out)
     assert (report["findings"], report["strengths"]) == ([], {"passkey": 1})
@@ -192,7 +196,7 @@ def test_an_owner_enrols_the_passkey_of_a_decider(stage: PasskeyStage) -> None:
     bob.get_by_role("button", name="yes", exact=True).click()
     expect(bob.locator("#decided .proof")).to_have_text("passkey")
     assert stage.space.show("scout").by == "Bob <bob@example.org>"
-    assert stage.space.trust.verify(strict=True).findings == ()
+    assert {finding.code for finding in stage.space.trust.verify(strict=True).findings} == {"no-cosigned-checkpoint"}
 
 
 def test_a_commit_of_the_agent_between_signing_and_sending_is_noticed(stage: PasskeyStage) -> None:

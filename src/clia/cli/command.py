@@ -251,8 +251,9 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> Settings:
     from clia.facade.settings import Settings, check_address
 
-    check_address(args.store)  # an empty variable counts as unset; an empty option is a mistake
-    store = args.store or os.environ.get("CLIA_STORE") or None
+    store_option = getattr(args, "store", None)
+    check_address(store_option)  # an empty variable counts as unset; an empty option is a mistake
+    store = store_option or os.environ.get("CLIA_STORE") or None
     config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
 
     def notify(text: str) -> None:

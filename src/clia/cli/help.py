@@ -24,7 +24,7 @@ SECTIONS = {
         *("relations", "relate"),
     ),
     "decide": ("inbox", "decide", "land", "grant", "budget"),
-    "govern": ("agents", "gate", "policy", "reprofile", "types"),
+    "govern": ("agents", "gate", "policy", "witness", "reprofile", "types"),
     "share": ("publish", "hub", "key", "peer", "cap", "announce", "sync", "remotes"),
     "operate": (
         *("serve", "user", "worker", "fleet", "doctor", "verify", "attest", "rebuild", "relink", "maintain"),

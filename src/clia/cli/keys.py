@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.federation.model import Key
+    from clia.trust.checkpoints.checks import EndorsedHistory
     from clia.trust.service import KeyList, WaitingAct
 
 _FILE_MAX = 64 * 1024
@@ -125,6 +126,18 @@ def key_accept(
 ) -> Answer[KeyList]:
     """Accept a finding of verify, which then lists it as accepted, by whom and why."""
     return _answer(space.trust.accept(finding, about, reason))
+
+
+@command("key endorse")
+def key_endorse(
+    space: Space, reason: str = opt("TEXT", "why the history can be relied on", required=True)
+) -> Answer[EndorsedHistory]:
+    """Vouch for the history from before the space was signed.
+
+    It makes a checkpoint and signs it with your key. clia verify then lists that history as endorsed, and by whom.
+    """
+    endorsed = space.witnesses.endorse(reason)
+    return Answer(endorsed, f"endorsed by {endorsed.by} ({endorsed.strength}) up to {endorsed.checkpoint}")
 
 
 @command("key allowed-signers")

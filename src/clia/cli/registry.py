@@ -168,8 +168,22 @@ TREE = Group(
                 "enrol": "enrol the key of a person, of another clone or of a witness",
                 "revoke": "revoke a key",
                 "rotate": "replace the key of this space, or of this clone; the old key signs the new one",
+                "endorse": "vouch for the history from before the space was signed",
                 "accept": "accept a finding of verify, which then lists it as accepted, by whom and why",
                 "allowed-signers": "print the file with which stock git verifies the commits of this space",
+            },
+        ),
+        "witness": _group(
+            "witness",
+            "Witnesses: who confirms that the record only grew, by cosigning checkpoints of it.",
+            witness={
+                "checkpoint": "sign a checkpoint of the record, which witnesses can cosign",
+                "list": "list the witnesses that count, and the newest checkpoint of each machine",
+                "trust": "let the cosignatures of a witness count",
+                "request": "ask a witness over HTTP to cosign a checkpoint of now",
+                "key": "print the key of the witness of this account, or create it",
+                "cosign": "cosign the newest checkpoint of each machine in a clone, as a witness",
+                "serve": "run a witness over HTTP, in the protocol of C2SP (tlog-witness)",
             },
         ),
         "policy": _group(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from clia.cli.command import PATH, STORE, Answer, arg, command, flag, many, opt
@@ -9,10 +10,12 @@ from clia.cli.hub import heads_option, restart_hints, show_forks_and_elsewhere, 
 from clia.cli.inputs import invalid_option
 from clia.cli.output import counted, one_line, write
 from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line, show_lines, show_table, spinner
-from clia.errors import InvalidInput, NotFound, TransportError
+from clia.cli.witness import freshness
+from clia.errors import FileError, InvalidInput, NotFound, TransportError
 from clia.hub.model import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.remotes import AHEAD, NEW, UNITED, Adopted
 from clia.trust.verification import UNSIGNED_SPACE, TrustReport
+from clia.trust.verified_cache import cache_directory
 from clia.values import refs as names
 from clia.values.records import EMBED, json_form
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from clia.space.model import Maintained
     from clia.space.relinking import Relinked
     from clia.space.verification import Report
+
+
+_NOTE_MAX = 64 * 1024
 
 
 class FetchedRemote(NamedTuple):
@@ -242,7 +248,10 @@ def verify(
     settings: Settings,
     json_output: bool,
     root: str | None = opt("FINGERPRINT", "root that the space must have, as clia key show prints it there"),
-    strict: bool = flag("also ask for a person's own proof of each decision, and for no unsigned history"),
+    strict: bool = flag("also ask for people's own proofs, a cosigned checkpoint, and no unsigned history that nobody endorsed"),
+    since: str | None = opt("CHECKPOINT", "checkpoint that the record must contain, or its file; checks only what came after it"),
+    witnesses: list[str] = many("KEY", "key of a witness that counts, in addition to those of the space", "--witness"),
+    full: bool = flag("verify everything again, also what this account verified before"),
     path: str = PATH,
 ) -> Answer[Verified | TrustReport]:
     """Check the record: that it is complete and consistent, and who signed it.
@@ -250,19 +259,33 @@ def verify(
     In a plain clone, without a store, it checks signatures, statements and logs only. Exit code 1 if something is wrong, or the
     space is not signed.
     """
-    from clia.facade.setup import is_plain_clone, trust_of_clone
+    from clia.facade.setup import CloneChecks, is_plain_clone, trust_of_clone
 
+    cache = None if full else cache_directory(os.environ)
+    options = CloneChecks(root, strict, None if since is None else _checkpoint_text(since), tuple(witnesses), cache)
     if is_plain_clone(path):
-        trust = trust_of_clone(path, settings, root=root, strict=strict)
+        trust = trust_of_clone(path, settings, options)
         return Answer(trust, lambda: _show_trust(trust), exit_code=0 if trust.clean else 1)
     from clia.facade.opening import open_space
 
     with open_space(path, settings=settings) as space:
         with spinner("Checking", hidden=json_output) as say:
             report = space.verify(progress=say)
-            trust = space.trust.verify(root=root, strict=strict)
+            trust = space.trust.verify_again(cache, root=root, strict=strict, since=options.since, witnesses=witnesses)
         result = Verified(report.clean and trust.clean, report, trust)
         return Answer(result, lambda: _show_verified(result), exit_code=0 if result.clean else 1)
+
+
+def _checkpoint_text(text: str) -> str:
+    """A checkpoint by its name, or the signed note in a file."""
+    if not os.path.isfile(text):
+        return text
+    try:
+        with open(text, encoding="utf-8") as file:
+            return file.read(_NOTE_MAX)
+    except (OSError, ValueError) as err:
+        reason = err.strerror if isinstance(err, OSError) else str(err)
+        raise FileError(f"{text}: {reason}", fields={"path": text, "reason": reason}) from None
 
 
 def _show_verified(result: Verified) -> None:
@@ -293,9 +316,15 @@ def _show_trust(trust: TrustReport) -> None:
         write(f"of peers, whose own spaces show who signed them: {counted(trust.of_peers, 'commit')}\n")
     if trust.unsigned:
         write(f"unsigned, from before the space was signed: {counted(trust.unsigned, 'commit')}\n")
+    for endorsed in trust.endorsed:
+        write(one_line(f"endorsed by {endorsed.by} ({endorsed.strength}): {endorsed.reason}") + "\n")
     if trust.state == UNSIGNED_SPACE:
         write("unsigned: nothing shows who wrote this record; sign from now on with: clia key init\n")
         return
+    if trust.checkpoints.cosigned is not None:
+        write(f"{freshness(trust.checkpoints.age, trust.checkpoints.later)}; by {', '.join(trust.checkpoints.witnesses)}\n")
+    elif trust.checkpoints.machines:
+        write(f"{freshness(None, 0)}\n")
     result = counted(len(trust.findings), "finding") if trust.findings else "everything is signed and logged"
     write(f"root {trust.root}; {counted(trust.moves, 'logged move')}; {trust.state}: {result}\n")
 

@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from clia.space.upkeep import Archiving, Upkeep
     from clia.space.verification import Checks, Report
     from clia.store.interface import Queue
+    from clia.trust.checkpoints.exchange import CheckpointExchange
+    from clia.trust.checkpoints.making import CheckpointWriter
     from clia.trust.enrolling import TrustKeys
     from clia.trust.statements import RecordedAct
 
@@ -144,6 +146,7 @@ class Components:
         if hub_sync is not None:
             hub_sync.continues_keys = lambda tip: self.keys.continues(tip)  # noqa: PLW0108  # builds the keys only if needed
             hub_sync.hold, hub_sync.hold_recovered = envelope.held, envelope.at_work
+            hub_sync.checkpoints = lambda: self.checkpoint_exchange
 
     def close(self) -> None:
         """Close the store and the runs kept for it."""
@@ -429,7 +432,9 @@ class Components:
     def exchange(self) -> RemoteExchange:
         from clia.space.remotes import RemoteExchange
 
-        return RemoteExchange(self.core, self.envelope, self.porcelain, self.git.setting, lambda: self.trust_keys.own_logs())  # noqa: PLW0108  # built only if needed
+        own_logs = lambda: self.trust_keys.own_logs()  # noqa: E731, PLW0108  # built only if needed
+        checkpoints = lambda: self.checkpoint_exchange  # noqa: E731
+        return RemoteExchange(self.core, self.envelope, self.porcelain, self.git.setting, own_logs, checkpoints)
 
     checks: part[Checks] = built("clia.space.verification:Checks", "core envelope relations lost_moves porcelain")
     maintenance: part[Upkeep] = built("clia.space.upkeep:Upkeep", "core agents landing archiving git")
@@ -510,6 +515,11 @@ class Components:
         from clia.trust.enrolling import TrustKeys
 
         return TrustKeys(self.core, self.envelope, self.git, self.options.prove)
+
+    checkpoint_writer: part[CheckpointWriter] = built("clia.trust.checkpoints.making:CheckpointWriter", "core git trust_keys")
+    checkpoint_exchange: part[CheckpointExchange] = built(
+        "clia.trust.checkpoints.exchange:CheckpointExchange", "core git trust_keys checkpoint_writer"
+    )
 
     # Behaviours
 

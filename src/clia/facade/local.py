@@ -146,6 +146,7 @@ class LocalService:
         from clia.facade.background_upkeep import begin
 
         begin(self._components.home)
+        self._components.checkpoint_writer.make_if_due()
         return self._components.maintenance.run()
 
     def unarchive_all(self) -> list[str]:

@@ -14,6 +14,7 @@ from clia.errors import InvalidInput, NotFound, StaleRef
 from clia.facade.backends import connect, ignore_step
 from clia.facade.opening import FORMAT, SPACE, assemble, no_such_space, open_space, repository_at, space_id_of, store_address
 from clia.facade.settings import Settings, check_address, clock_of, person_of
+from clia.git.lock_files import FOLDER as LOCK_FOLDER
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.git.repository import HUB, STORE
 from clia.hub.joining import HubTarget, reach, restored_on_failure, settle
@@ -295,14 +296,28 @@ def is_plain_clone(path: str) -> bool:
 
     root = find_repository(os.path.abspath(path))
     git_dir = None if root is None else repository_at(root)
-    return git_dir is not None and not os.path.isdir(os.path.join(git_dir, "clia"))
+    if git_dir is None:
+        return False
+    home = os.path.join(git_dir, "clia")
+    return not os.path.isdir(home) or set(os.listdir(home)) <= {LOCK_FOLDER}  # a witness moves its ref there
 
 
-def trust_of_clone(path: str, settings: Settings, *, root: str | None, strict: bool) -> TrustReport:
-    """Check signatures, statements and logs of the repository at or above a path; it is only read."""
+class CloneChecks(NamedTuple):
+    """What ``trust_of_clone`` checks, as ``verify_trust`` takes it."""
+
+    root: str | None = None
+    strict: bool = False
+    since: str | None = None
+    witnesses: tuple[str, ...] = ()
+    cache: str | None = None
+
+
+def trust_of_clone(path: str, settings: Settings, options: CloneChecks) -> TrustReport:
+    """Check signatures, statements, logs and checkpoints of the repository at or above a path; it is only read."""
     from clia.trust.verification import verify_trust
 
-    report = verify_trust(connect(repository_at(path), settings), root=root, strict=strict)
+    now = int(clock_of(settings)().timestamp())
+    report = verify_trust(connect(repository_at(path), settings), **options._asdict(), now=now)
     if report.space is None and not report.commits:
         raise no_such_space(repository_at(path))
     return report

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from clia.space.remotes import Adopted
     from clia.space.service import AgentService, ChangeService, HistoryService, RelationService, TraceService, TypeService
     from clia.space.verification import Report
+    from clia.trust.checkpoints.service import WitnessService
     from clia.trust.service import TrustService
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
@@ -108,6 +109,7 @@ class Space:
     hub: service[HubService] = service("clia.hub.service:HubService")
     trust: service[TrustService] = service("clia.trust.service:TrustService")
     provenance: service[ProvenanceService] = service("clia.provenance.service:ProvenanceService")
+    witnesses: service[WitnessService] = service("clia.trust.checkpoints.service:WitnessService")
     fleet: service[FleetService] = service("clia.workers.fleet:FleetService")
     identities: service[IdentityService] = service("clia.identities.service:IdentityService")
     budgets: service[BudgetService] = service("clia.capture.permissions.budgets:BudgetService")

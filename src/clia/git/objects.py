@@ -64,6 +64,12 @@ class GitObjects:
         with reading(cid):
             return int(self._handle.repo.odb.read_header(cid)[1])
 
+    def has_all(self, cids: Iterable[str]) -> bool:
+        """Whether all of these objects exist here. None is fetched."""
+        odb = self._handle.repo.odb
+        with reading("an object"):
+            return all(cid in odb for cid in cids)
+
     def expand(self, text: str) -> str | None:
         """Return the full id of an abbreviated id or a revision such as ``main~2``; None if unknown, ``Ambiguous`` if several."""
         import pygit2

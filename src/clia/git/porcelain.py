@@ -406,6 +406,12 @@ class GitPorcelain(GitWorktrees):
 
         return RefPush(self._handle, self._command, self._archive).push(remote, refs, named, replaced or {})
 
+    def replace(self, remote: str, moves: Sequence[tuple[str, str | None, str]]) -> list[Pushed]:
+        """Replace refs of a remote that still have their old values, all of them or none. They need not be descendants."""
+        from clia.git.pushing import RefPush
+
+        return RefPush(self._handle, self._command, self._archive).replace(remote, moves)
+
     def _transfer(self, *words: str, data: bytes = b"") -> GitResult:
         # An address such as ../other.git is relative to the top of the worktree.
         return self._command.attempt(*words, data=data, cwd=self._handle.work_dir, variables=self._command.reaching)

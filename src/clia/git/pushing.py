@@ -86,6 +86,18 @@ class RefPush:
             return [results[ref] for ref in values if ref in results]
         raise unreachable("push to", remote, without_credentials(result.err))
 
+    def replace(self, remote: str, moves: Sequence[tuple[str, str | None, str]]) -> list[Pushed]:
+        """Replace refs of a remote that still have the values that the caller expects, all of them or none."""
+        if not moves:
+            return []
+        leases = [f"--force-with-lease={ref}:{old or ''}" for ref, old, _ in moves]
+        words = (*_PUSH, *leases, "--", remote, *(f"{new}:{ref}" for ref, _, new in moves))
+        result = self._command.attempt(*words, cwd=self._handle.work_dir, variables=self._command.reaching)
+        pushed = [item for line in result.out.decode("utf-8", "replace").splitlines() if (item := _pushed(line))]
+        if pushed:
+            return pushed
+        raise unreachable("push to", remote, without_credentials(result.err))
+
     def _values(self, refs: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         """The values of the refs, and all refs of the main repository."""
         archived = dict(self._archive.under("refs/")) if self._archive.exists() else {}

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from clia.hub.refs import UnpublishedWork
     from clia.hub.remote import RemoteHub
     from clia.space.core import Core
+    from clia.trust.checkpoints.exchange import CheckpointExchange
 
     Hold = Callable[[str], AbstractContextManager[None]]
     Progress = Callable[[int, int], None]
 
 _ROUNDS = 5
 _BATCH = 50  # locks per push
+_CHECKPOINT_SECONDS = 60  # a sync makes a checkpoint if the last one is older
 _CHAINS = (names.TYPES, names.OBJECTS, names.GUARDRAILS, names.CAPABILITIES, names.STATEMENTS, names.ATTRIBUTION)
 
 
@@ -49,6 +51,7 @@ class HubSync:
         self.unpublished = unpublished
         self._adoption = Adoption(alone)
         self.continues_keys: Callable[[str], bool] = lambda _: False
+        self.checkpoints: Callable[[], CheckpointExchange | None] = lambda: None
         """Whether a key chain continues ours. Set by the owner of the keys."""
         self.hold: Hold = core.locks.hold
         """Takes a lock as verbs of the space do."""
@@ -313,7 +316,12 @@ class HubSync:
                 progress(start + len(part), len(locks))
         if self.hub.local_refs.log is not None:
             self.hub.local_refs.log.settle(self.hub.tracked)
+        checkpoints = self.checkpoints() if self._alone.refs.under(names.LOGS, limit=1) else None
+        if checkpoints is not None:
+            checkpoints.renew(_CHECKPOINT_SECONDS)  # before the logs are pushed: they must have all that it names
         self._exchange_logs()
+        if checkpoints is not None:
+            checkpoints.exchange_with(self.hub)
         return results
 
     def _exchange_logs(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from clia.git.records import Pushed, TreeEntry
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.trust.checkpoints.exchange import CheckpointExchange
 
 NEW, AHEAD, UNITED, DIVERGED, REFUSED, UNSOUND = "new", "ahead", "united", "diverged", "purged", "unsound"
 KEYS_LOCK, CAPABILITIES_LOCK, STATEMENTS_LOCK = "@keys", "@capabilities", names.STATEMENTS_LOCK
@@ -185,9 +186,13 @@ class RemoteExchange:
         porcelain: GitPorcelain,
         setting: Callable[[str], str | None] = lambda _: None,
         own_logs: Callable[[], list[str]] = list,
+        checkpoints: Callable[[], CheckpointExchange] | None = None,
     ) -> None:
-        """``setting`` reads git's configuration; ``own_logs`` returns the logs that this clone writes."""
+        """``setting`` reads git's configuration; ``own_logs`` returns the logs that this clone writes; ``checkpoints`` exchanges
+        the checkpoints of machines and the cosignatures of witnesses.
+        """
         self._own_logs = own_logs
+        self._checkpoints = checkpoints
         self._core = core
         self._envelope = envelope
         self._porcelain = porcelain
@@ -212,6 +217,7 @@ class RemoteExchange:
                 adopted.append(Adopted(ref, outcome, cid))
             if outcome not in (DIVERGED, REFUSED, UNSOUND):
                 settled[tracked] = cid
+        self._settle_checkpoints(remote)
         if not self._core.refs.shared:  # a hub's are compared with
             self._porcelain.forget_fetched(settled)
         return [item for item in adopted if item.what != UNSOUND]
@@ -261,6 +267,8 @@ class RemoteExchange:
             hints = [f"remotes here: {', '.join(remotes) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints)
         refs = [names.SPACE, names.TYPES, names.OBJECTS, names.GUARDRAILS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
+        if self._checkpoints is not None and self._own_logs():
+            self._checkpoints().renew()  # before the logs are pushed: they must have all that it names
         logs = self._own_logs()  # copies of other machines' may be old, and would have the push refused
         refs += [names.KEYS, names.STATEMENTS, *logs] if federation or logs else []
         refs += [names.CAPABILITIES] if federation else []
@@ -274,7 +282,9 @@ class RemoteExchange:
         present |= self._present(refs) if absent else set()  # fetched from other machines
         named = str if self._heads(heads) == AS_BRANCHES else names.published
         pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named, self._replaced_logs(remote, logs))
-        return pushed if any(ref.state == "refused" for ref in pushed) else [*pushed, *self._publish_attribution(remote)]
+        if any(ref.state == "refused" for ref in pushed):
+            return pushed
+        return [*pushed, *self._publish_attribution(remote), *(self._publish_checkpoints(remote) if logs else ())]
 
     def _replaced_logs(self, remote: str, logs: Sequence[str]) -> dict[str, str]:
         """What the remote has of logs of this clone, if ours continue it: a log is one commit, which replaces the one before."""
@@ -304,6 +314,28 @@ class RemoteExchange:
         if len(refs) <= _FEW:
             return {ref for ref in refs if self._core.refs.get(ref) is not None}
         return {ref for prefix in ("refs/heads/agents/", "refs/clia/", names.NOTES) for ref, _ in self._core.refs.under(prefix)}
+
+    def _settle_checkpoints(self, remote: str) -> list[tuple[str, str | None, str]]:
+        """Settle what was fetched of checkpoints and cosignatures; returns what the remote lacks."""
+        kinds = (names.CHECKPOINTS, names.COSIGNATURES)
+        fetched = [item for kind in kinds for item in self._core.refs.under(names.tracking(remote, kind))]
+        if self._checkpoints is None:
+            return []
+        theirs = {str(names.tracked(ref)): cid for ref, cid in fetched}
+        return [(ref, old, new) for ref, old, new in self._checkpoints().settle(remote, theirs) if new is not None]
+
+    def _publish_checkpoints(self, remote: str) -> list[Pushed]:
+        """Push the checkpoints and cosignatures that the remote lacks, and the logs that they name."""
+        if self._checkpoints is None:
+            return []
+        checkpoints = self._checkpoints()
+        kinds = (names.LOGS, names.CHECKPOINTS, names.COSIGNATURES)
+        self._porcelain.fetch(remote, [f"+{kind}*:{names.tracking(remote, kind)}*" for kind in kinds])
+        logs = {str(names.tracked(ref)): cid for ref, cid in self._core.refs.under(names.tracking(remote, names.LOGS))}
+        moves = [*checkpoints.missing_logs(logs), *self._settle_checkpoints(remote)]
+        pushed = self._porcelain.replace(remote, moves)
+        checkpoints.pushed(remote, [move for move in moves if all(item.state != "refused" for item in pushed)])
+        return pushed
 
     def _publish_attribution(self, remote: str) -> list[Pushed]:
         """Push the notes on the authors of lines, united with those at the remote: every clone writes them."""

@@ -89,6 +89,16 @@ class Acceptance(NamedTuple):
     strength: str
 
 
+class Endorsement(NamedTuple):
+    """A person vouches for the history up to a checkpoint."""
+
+    until: str  # the checkpoint
+    by: str
+    reason: str
+    strength: str
+    commit: str
+
+
 class Proved(NamedTuple):
     """The people who proved a statement, and the weakest of their proofs."""
 
@@ -106,7 +116,7 @@ class KeyChain:
         self.positions: dict[str, int] = {}  # of each commit of the chain, also of federation's
         self.policies: list[tuple[int, TrustPolicy]] = []
         self.accepted: list[Acceptance] = []
-        self.endorsed: dict[str, Proved] = {}
+        self.endorsements: list[Endorsement] = []
         self.problem: ChainProblem | None = None
         self.root_tree = ""
 
@@ -264,11 +274,11 @@ class KeyChain:
 
     def _annotate(self, commit: RawCommit, body: Mapping[str, Any]) -> None:
         proved = self.proved(commit, self.position, body["entry"])
+        by = ", ".join(proved.people) or commit.committer
         if body["entry"] == ACCEPT:
-            by = ", ".join(proved.people) or commit.committer
             self.accepted.append(Acceptance(body["finding"], body["object"], by, body["reason"], proved.strength))
         else:
-            self.endorsed[body["until"]] = proved
+            self.endorsements.append(Endorsement(body["until"], by, body["reason"], proved.strength, commit.cid))
 
     def _enrol(self, key: EnrolledKey, position: int, at: int) -> None:
         if self.enrolment_of(key.fingerprint) is not None:

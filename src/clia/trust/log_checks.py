@@ -110,7 +110,8 @@ class LogChecks:
                 self._checks.found("backdated-log", message, ref, entry.commit)
                 return
             position = current
-            self._add(name, sound, entry)
+            end = self._checks.ends.get(name)
+            self._add(name, sound, entry, is_before=end is not None and len(sound.entries) < end.length)
 
     def _signed_log(self, ref: str, tip: str, enrolment: Enrolment) -> MachineLog:
         """The log as far as the machine signed it; what is wrong with it is a finding."""
@@ -169,13 +170,16 @@ class LogChecks:
             return False
         return True
 
-    def _add(self, name: str, log: _SoundLog, entry: LogEntry) -> None:
+    def _add(self, name: str, log: _SoundLog, entry: LogEntry, *, is_before: bool) -> None:
+        """Add an entry; ``is_before``: it was verified before, and so was what it leads to."""
         log.entries.append(entry)
         self.moves += len(entry.moves)
         visited = _Visited(log.covered)
         for move in entry.moves:
             self._moves[move.ref].append((name, move))
-            if move.new is not None:
+            if move.new is not None and is_before:
+                self._checks.before.add(move.new)
+            elif move.new is not None:
                 for commit in self._checks.walk(move.ref, move.new, visited, quiet=True):
                     log.covered[commit.cid] = entry
         if entry.commit is not None:
@@ -190,7 +194,7 @@ class LogChecks:
     # Comparing
 
     def _check_refs(self) -> None:
-        refs = {ref: cid for ref, cid in self._checks.refs.items() if not ref.startswith(names.LOGS)}
+        refs = {ref: cid for ref, cid in self._checks.refs.items() if names.is_shared(ref)}
         for ref in sorted({*refs, *self._moves, *self.history}):
             if not names.is_shared(ref):
                 continue  # a branch of people, which they move themselves
@@ -204,8 +208,7 @@ class LogChecks:
     def _check_ref(self, ref: str, present: str | None, initial: str | None, moves: list[tuple[str, LoggedMove]]) -> None:
         """Compare one ref with its logged moves."""
         for (name, move), count in Counter(moves).items():
-            back = sum(other.new == move.old for other_name, other in moves if other_name == name)
-            if count > 1 and back < count - 1:
+            if count > 1 and sum(other.new == move.old for other_name, other in moves if other_name == name) < count - 1:
                 self._checks.found("repeated-move", f"the log of {name} has a move of {ref} {count} times", ref, move.new)
         came, left = Counter([initial]), Counter[str | None]()
         for _, move in moves:
@@ -234,7 +237,7 @@ class LogChecks:
                 self._checks.found("rewound-ref", f"{ref} lacks {value}, which a machine logged", ref, value)
 
     def _contains(self, ref: str, tip: str, cid: str) -> bool:
-        return any(commit.cid == cid for commit in self._checks.walk(ref, tip, set(), quiet=True))
+        return any(commit.cid == cid for commit in self._checks.walk(ref, tip, set(), quiet=True, whole=True))
 
 
 class _Visited(set[str]):

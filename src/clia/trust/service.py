@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from clia.errors import InvalidInput
+from clia.trust.checkpoints.signed_notes import check_key_name
 from clia.trust.key_chain import MACHINE_KEY, MACHINE_ROLES, WITNESS_KEY
 from clia.trust.policy import OWNER, check_roles, read_policy
 from clia.trust.ssh_format import read_public_key
@@ -152,6 +153,8 @@ class TrustService:
             allowed = check_roles(roles) or ((OWNER,) if not trust.chain().people_at(trust.chain().position) else _DEFAULT_ROLES)
         elif kind in (MACHINE_KEY, WITNESS_KEY):
             allowed = MACHINE_ROLES if kind == MACHINE_KEY else ("witness",)
+            if kind == WITNESS_KEY:
+                check_key_name(name, "owner")  # cosignatures carry it
         else:
             raise InvalidInput(f"unknown kind of key {kind!r}", code="invalid-key", fields={"field": "kind"})
         if kind == PASSKEY_KEY:
@@ -213,11 +216,31 @@ class TrustService:
         return self.keys()
 
     @verb("GET", "/trust/verify", VIEWER, "trust", "verify_trust")
-    def verify(self, *, root: str | None = None, strict: bool = False) -> TrustReport:
-        """Check signatures, statements and logs, as a stranger does from a clone."""
+    def verify(
+        self,
+        *,
+        root: Annotated[str | None, "the fingerprint that the space must have"] = None,
+        strict: bool = False,
+        since: Annotated[str | None, "a checkpoint that the record must contain; only what came after it is checked"] = None,
+        witnesses: Annotated[Sequence[str], "keys of witnesses that count in addition to the enrolled ones"] = (),
+    ) -> TrustReport:
+        """Check signatures, statements, logs and checkpoints, as a stranger does from a clone."""
+        return self.verify_again(None, root=root, strict=strict, since=since, witnesses=witnesses)
+
+    def verify_again(
+        self,
+        cache: str | None,
+        *,
+        root: str | None = None,
+        strict: bool = False,
+        since: str | None = None,
+        witnesses: Sequence[str] = (),
+    ) -> TrustReport:
+        """The same; what this account verified before, as its ``cache`` directory says, is not verified again."""
         from clia.trust.verification import verify_trust
 
-        return verify_trust(self._components.git, root=root, strict=strict)
+        git, now = self._components.git, self._components.core.now()
+        return verify_trust(git, root=root, strict=strict, since=since, witnesses=witnesses, now=now, cache=cache)
 
     @verb("GET", "/trust/waiting", VIEWER, "trust", "waiting_statements")
     def waiting(self) -> list[WaitingAct]:

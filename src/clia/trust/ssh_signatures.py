@@ -98,7 +98,16 @@ def verify_signature(text: str, data: bytes, namespace: str) -> SshSignature:
         raise BadSignature(f"not an SSH signature: {err}", code="malformed-signature") from None
 
 
-def _verified(blob: bytes, data: bytes, namespace: str) -> SshSignature:
+def read_verified_signature(text: str, namespace: str) -> SshSignature:
+    """A signature of a commit that was verified before: its key and certificate, without the arithmetic."""
+    try:
+        return _verified(unarmored(text, LABEL, SIGNATURE_MAX), None, namespace)
+    except Malformed as err:
+        raise BadSignature(f"not an SSH signature: {err}", code="malformed-signature") from None
+
+
+def _verified(blob: bytes, data: bytes | None, namespace: str) -> SshSignature:
+    """Read a signature, and check it unless it was checked before (``data`` None)."""
     reader = Reader(blob)
     if reader.take(len(_MAGIC)) != _MAGIC or reader.number() != 1:
         raise Malformed("unknown version")
@@ -115,7 +124,7 @@ def _verified(blob: bytes, data: bytes, namespace: str) -> SshSignature:
         key = ed25519_key(certificate.key)
     else:
         key = public_key(key_blob)
-    verified = _check(key, signature, _to_sign(data, namespace, hash_name))
+    verified = data is not None and _check(key, signature, _to_sign(data, namespace, hash_name))
     return SshSignature(key, certificate, verified)
 
 

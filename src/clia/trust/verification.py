@@ -19,30 +19,38 @@ from clia.errors import BadSignature, CliaError, NoSuchObject
 from clia.git.tree_changes import changed_paths
 from clia.trust.acts import DECISION_TYPE, ActChecks
 from clia.trust.agent_key_checks import AgentKeyChecks
+from clia.trust.checkpoints.checks import CheckpointChecks, CheckpointState, EndorsedHistory, read_checkpoint_name
 from clia.trust.enrolling import HISTORY
 from clia.trust.key_chain import MACHINE_KEY, read_key_chain, signer_fingerprint
 from clia.trust.log_checks import LogChecks
 from clia.trust.peer_commits import FOREIGN_CODES, PeerCommits
 from clia.trust.raw_commits import LOG_HEADER, raw_commit
-from clia.trust.ssh_signatures import GIT, verify_signature
+from clia.trust.signature_workers import verified_in_parallel
+from clia.trust.ssh_signatures import GIT, read_verified_signature, verify_signature
+from clia.trust.statements import ATTESTED
+from clia.trust.verified_cache import VerifiedCache
 from clia.values import refs as names
 from clia.values.commit_messages import PREFIX
 from clia.verbs import Count  # noqa: TC001  # the annotations of records are read at run time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from clia.git.objects import GitObjects
     from clia.git.records import TreeEntry
     from clia.git.repository import Git
     from clia.trust.key_chain import Acceptance, KeyChain
+    from clia.trust.machine_log import LogEnd
     from clia.trust.raw_commits import RawCommit
 
 SIGNED, PARTLY, UNSIGNED_SPACE = "signed", "partly signed", "unsigned"
 SPACE_TRAILER = "Clia-Space"
 _PREFIXES = (names.HEADS, "refs/clia/", names.NOTES)
+_OTHERS = (names.LOGS, names.CHECKPOINTS, names.COSIGNATURES)
+_NO_HISTORY = (names.CHECKPOINTS, names.COSIGNATURES)
+"""Refs whose commits are judged by their contents."""
 _MAY_REPEAT = ("Clia-Kept", "Clia-Decision", "Clia-Proof")
 
 
@@ -87,6 +95,8 @@ class TrustReport(NamedTuple):
     findings: tuple[TrustFinding, ...]  # problems
     accepted: tuple[AcceptedFinding, ...]  # problems that people accepted
     ignored: tuple[str, ...]  # settings of the clone that were ignored
+    checkpoints: CheckpointState  # checkpoints, and how fresh the record is
+    endorsed: tuple[EndorsedHistory, ...]  # who vouches for the unsigned history
     of_peers: Count = 0  # commits of other spaces that agents build on; their own spaces show who signed them
 
     @property
@@ -94,11 +104,40 @@ class TrustReport(NamedTuple):
         return self.state != UNSIGNED_SPACE and not self.findings
 
 
-def verify_trust(git: Git, *, root: str | None = None, strict: bool = False) -> TrustReport:
+class TrustOptions(NamedTuple):
+    """What a check asks for, in addition to what the policy of the space does."""
+
+    root: str | None = None  # the fingerprint that the space must have
+    strict: bool = False  # people's own proofs, a cosigned checkpoint, and nothing unsigned that nobody endorsed
+    since: str | None = None  # a checkpoint that the record must contain; only what came after it is checked
+    witnesses: tuple[str, ...] = ()  # keys of witnesses that count in addition to the enrolled ones
+    now: int | None = None  # the time, in seconds since the epoch
+    cache: str | None = None  # the directory of the account's cache of what it verified before
+
+
+def verify_trust(
+    git: Git,
+    *,
+    root: str | None = None,
+    strict: bool = False,
+    since: str | None = None,
+    witnesses: Sequence[str] = (),
+    now: int | None = None,
+    cache: str | None = None,
+) -> TrustReport:
     """Check everything that a clone has. ``root``: the fingerprint that the space must have. ``strict``: decisions need a person's
-    own proof, and nothing may be unsigned.
+    own proof, a trusted witness must have cosigned a checkpoint, and nothing may be unsigned that no person endorsed.
+
+    ``since``: a checkpoint that the record must contain; what came before it is not checked again. ``witnesses``: keys of witnesses
+    that count in addition to the enrolled ones. ``now``: the time, for the age of the newest cosigned checkpoint. ``cache``: the
+    directory where this account keeps what it verified before.
     """
-    return TrustChecks(git).report(root, strict=strict)
+    options = TrustOptions(root, strict, since, tuple(witnesses), now, cache)
+    if cache is None:
+        return TrustChecks(git).report(options)
+    from clia.trust.repeated_checks import repeated_report  # it builds on this module
+
+    return repeated_report(git, options)
 
 
 class TrustChecks:
@@ -116,6 +155,9 @@ class TrustChecks:
         self._peers = PeerCommits(self, (cid for ref, cid in git.refs.under(names.REMOTES) if "/agents/" in ref))
         self._checked: set[str] = set()  # the commits that were visited
         self._old: set[str] = set()  # the commits from before the chain of keys
+        self.before: set[str] = set()  # values of refs that ``since`` leaves out
+        self.ends: Mapping[str, LogEnd] = {}  # of the logs at ``since``
+        self._valid: set[str] = set()  # commits whose signature is valid
 
     def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
         self.findings.append(TrustFinding(code, message, ref, cid))
@@ -161,28 +203,38 @@ class TrustChecks:
         except CliaError:
             return {}
 
-    def report(self, root: str | None, *, strict: bool) -> TrustReport:
+    def space_id(self) -> str | None:
+        """The id of the space; None if there is none."""
+        return self._space()
+
+    def key_chain(self) -> KeyChain:
+        """The chain of keys of the space."""
+        return self._chain(self._space())
+
+    def report(self, options: TrustOptions) -> TrustReport:
+        since = None if options.since is None else read_checkpoint_name(options.since)
         self._surroundings()
         space = self._space()
         chain = self._chain(space)
         logs = LogChecks(self, chain, self._history(chain))
+        checkpoints = CheckpointChecks(self, chain, self._git, options.witnesses)
+        checkpoints.check(since)
+        self.ends = {} if since is None else checkpoints.ends_at(since)
         if chain.commits:
             logs.check()
             self._check_keys(chain, logs)
-        acts = ActChecks(self, chain, logs, strict=strict)
+        known = self._recall(options.cache, space)
+        acts = ActChecks(self, chain, logs, strict=options.strict)
         checked = self._all_commits(chain, logs, acts)
         checked += self._hidden_decisions(chain, logs, acts)
         acts.check_decisions()
         acts.check_chains()
-        if chain.root is None and any(names.LOGS in ref for ref in self.refs):
-            self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
-        elif chain.root is None and any(commit.signature for commit in self._commits.values() if commit):
-            self.found("keys-missing", f"commits are signed, but there is no chain of keys: {names.KEYS}", names.KEYS)
-        if root is not None and (chain.root is None or chain.root.fingerprint != root):
-            actual = chain.root.fingerprint if chain.root else "none"
-            self.found("wrong-root", f"the root of the space is {actual}, not {root}", names.KEYS)
-        if strict and self.unsigned:
-            self.found("unsigned-history", f"{self.unsigned} commits are older than the chain of keys and not signed", names.KEYS)
+        endorsed = checkpoints.endorsed()
+        if options.cache is not None and not self._valid <= known:
+            VerifiedCache(options.cache, space or "").keep_commits(self._valid | known)
+        self._check_root(chain, options.root)
+        if options.strict:
+            self._check_strictly(checkpoints, endorsed)
         of_peers = self._set_peers_aside()
         findings, accepted = _accepted(self.findings, chain.accepted)
         state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
@@ -191,8 +243,35 @@ class TrustChecks:
         numbers = [dict(sorted(counter.items())) for counter in (acts.strengths, acts.acts)]
         return TrustReport(
             *(space, state, fingerprint, checked, signers, self.unsigned, numbers[0], numbers[1], logs.moves),
-            *(findings, accepted, tuple(self.ignored), of_peers),
+            *(findings, accepted, tuple(self.ignored), checkpoints.state(options.now), tuple(endorsed), of_peers),
         )
+
+    def _recall(self, cache: str | None, space: str | None) -> set[str]:
+        """Fill in which signatures are valid: from the cache, and by several processes. Returns those of the cache."""
+        known = set() if cache is None else VerifiedCache(cache, space or "").commits()
+        signed = [cid for cid, commit in self._commits.items() if commit is not None and commit.signature is not None]
+        self._valid = known.intersection(signed)
+        remaining = [cid for cid in signed if cid not in known]
+        self._valid |= verified_in_parallel(self._git.handle.path, remaining)
+        return known
+
+    def _check_root(self, chain: KeyChain, root: str | None) -> None:
+        if chain.root is None and any(names.LOGS in ref for ref in self.refs):
+            self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
+        elif chain.root is None and any(commit.signature for commit in self._commits.values() if commit):
+            self.found("keys-missing", f"commits are signed, but there is no chain of keys: {names.KEYS}", names.KEYS)
+        if root is not None and (chain.root is None or chain.root.fingerprint != root):
+            actual = chain.root.fingerprint if chain.root else "none"
+            self.found("wrong-root", f"the root of the space is {actual}, not {root}", names.KEYS)
+
+    def _check_strictly(self, checkpoints: CheckpointChecks, endorsed: Sequence[EndorsedHistory]) -> None:
+        if self.unsigned and all(item.strength == ATTESTED for item in endorsed):
+            message = f"{self.unsigned} commits are older than the chain of keys and not signed, and no person endorsed them"
+            self.found("unsigned-history", message, names.KEYS)
+        if not checkpoints.is_cosigned():
+            self.found(
+                "no-cosigned-checkpoint", "no trusted witness cosigned a checkpoint, so the record may be old", names.CHECKPOINTS
+            )
 
     # What is in the clone
 
@@ -200,7 +279,7 @@ class TrustChecks:
         refs = dict(item for prefix in _PREFIXES for item in self._git.refs.under(prefix))
         for ref, cid in self._git.refs.under(names.PUBLISHED):  # where a hub has the heads of agents
             refs.setdefault(names.HEADS + ref.removeprefix(names.PUBLISHED), cid)
-        return {ref: cid for ref, cid in refs.items() if names.is_shared(ref) or ref.startswith(names.LOGS)}
+        return {ref: cid for ref, cid in refs.items() if names.is_shared(ref) or ref.startswith(_OTHERS)}
 
     def _is_partial(self) -> bool:
         return self._git.handle.is_partial()
@@ -264,13 +343,16 @@ class TrustChecks:
 
     # Commits
 
-    def walk(self, ref: str, start: str, visited: set[str], *, quiet: bool = False) -> Iterator[RawCommit]:
-        """The commits of clia that are reachable from a value of a ref, without those that were visited."""
+    def walk(self, ref: str, start: str, visited: set[str], *, quiet: bool = False, whole: bool = False) -> Iterator[RawCommit]:
+        """The commits of clia that are reachable from a value of a ref, without those that were visited.
+
+        ``whole``: also those that ``since`` leaves out.
+        """
         everything = not is_branch(ref)
         queue = [start]
         while queue:
             cid = queue.pop()
-            if cid in visited:
+            if cid in visited or (cid in self.before and not whole):
                 continue
             visited.add(cid)
             commit = self.commit(cid, quiet=quiet)
@@ -286,7 +368,7 @@ class TrustChecks:
                 self.unsigned += commit.signature is None
         count = 0
         # What was logged is checked, too: commits that a program made itself may be in between.
-        for ref, tip, quiet in (*((*item, False) for item in sorted(self.refs.items())), *logs.values()):
+        for ref, tip, quiet in (*((*item, False) for item in self._histories()), *logs.values()):
             for commit in self.walk(ref, tip, visited, quiet=quiet):
                 count += 1
                 self._check(commit, ref, chain, logs, acts, old)
@@ -328,6 +410,9 @@ class TrustChecks:
         self.findings = [finding for finding in self.findings if finding not in foreign]
         return len({finding.cid for finding in foreign})
 
+    def _histories(self) -> list[tuple[str, str]]:
+        return sorted(item for item in self.refs.items() if not item[0].startswith(_NO_HISTORY))
+
     def _check(  # one row of the checks
         self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
     ) -> None:
@@ -368,7 +453,11 @@ class TrustChecks:
         strange = LOG_HEADER if commit.log is not None else commit.strange
         if strange is not None:
             raise BadSignature(f"it has a header that git does not write: {strange[:60]!r}", code="strange-commit")
-        signature = verify_signature(str(commit.signature), commit.signed, GIT)
+        if commit.cid in self._valid:
+            signature = read_verified_signature(str(commit.signature), GIT)
+        else:
+            signature = verify_signature(str(commit.signature), commit.signed, GIT)
+            self._valid.add(commit.cid)
         certificate = signature.certificate
         fingerprint = signature.key.fingerprint if certificate is None else certificate.issuer.fingerprint
         enrolment = chain.enrolment_of(fingerprint)

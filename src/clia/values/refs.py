@@ -41,6 +41,10 @@ ATTRIBUTION = "refs/notes/clia/attribution"
 """Notes on commits of people: the lines that agents wrote."""
 LOCAL = "refs/clia-local/"
 """Refs that each clone has for itself. Outside ``refs/clia``, so that ``refs/clia/*`` can be fetched into another clone."""
+SEEN = f"{LOCAL}seen/"
+"""The newest checkpoint of each machine that a remote had: ``REMOTE/MACHINE``."""
+ROLLED_BACK = f"{LOCAL}rolled-back/"
+"""The older checkpoint that a remote had after a newer one: ``REMOTE/MACHINE``."""
 STORE = f"{LOCAL}store"
 """The epochs of the store that belongs to this clone."""
 BASES = f"{LOCAL}bases"
@@ -50,6 +54,10 @@ FORMER_STORE, FORMER_BASES = "refs/clia/store", "refs/clia/bases"
 KEYS = "refs/clia/keys"
 LOGS = "refs/clia/log/"
 """The moves of refs that each machine made: one chain a machine."""
+CHECKPOINTS = "refs/clia/checkpoints/"
+"""The checkpoints of each machine."""
+COSIGNATURES = "refs/clia/cosignatures/"
+"""The checkpoints that each witness cosigned."""
 CAPABILITIES = "refs/clia/capabilities"
 STATEMENTS = "refs/clia/statements"
 """Statements of acts that need several people, until enough have proved them."""
@@ -75,7 +83,7 @@ _OF_ALL = (SPACE, TYPES, OBJECTS, GUARDRAILS, KEYS, CAPABILITIES, STATEMENTS, AT
 # The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.
 head, record, events, archived = HEADS.__add__, RECORDS.__add__, EVENTS.__add__, ARCHIVE.__add__
 traces, sessions, behaviour, own = TRACES.__add__, SESSIONS.__add__, BEHAVIOURS.__add__, OWN.__add__
-log = LOGS.__add__
+log, checkpoints, cosignatures = LOGS.__add__, CHECKPOINTS.__add__, COSIGNATURES.__add__
 announce, peer, removed_peer = ANNOUNCE.__add__, PEERS.__add__, PEERS_REMOVED.__add__
 
 

@@ -134,7 +134,7 @@ def test_an_untouched_record_verifies_in_place_and_in_a_clone(repository: Reposi
         assert report.moves > 10
         assert checked(path, report.root).findings == ()
         assert codes(checked(path, "SHA256:other")) == {"wrong-root"}
-        assert codes(checked(path, strict=True)) == {"weak-proof"}
+        assert codes(checked(path, strict=True)) == {"no-cosigned-checkpoint", "weak-proof"}
 
 
 def test_stock_git_verifies_every_signed_commit(repository: Repository, tmp_path: Path) -> None:

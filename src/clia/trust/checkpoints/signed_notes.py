@@ -109,7 +109,9 @@ def read_note_key(text: str, field: str = "key") -> NoteKey:
     except (ValueError, InvalidInput) as err:
         message = err.message if isinstance(err, InvalidInput) else str(err)
         hints = ["a witness prints it with: clia witness key"]
-        raise InvalidInput(f"not the key of a witness: {message}", code="invalid-key", hints=hints, fields={"field": field}) from None
+        raise InvalidInput(
+            f"not the key of a witness: {message}", code="invalid-key", hints=hints, fields={"field": field}
+        ) from None
     return key
 
 

@@ -34,8 +34,7 @@ GO_NOTE = (
 REAL_KEY = "remora.n621.de+da77ade7+BOvN63jn/bLvkieywe8R6UYAtVtNbZpXh34x7onlmtw2"
 REAL_TEXT = "arche2025h1.staging.ct.transparency.dev\n1432088532\nU7WM79jrzyhGZ5/GUBTpM7NzwdyfFx61t3RovgcC4Ro=\n"
 REAL_NOTE = f"""{REAL_TEXT}
-— arche2025h1.staging.ct.transparency.dev ui8GwCF1+kWqZrxGdhj4aX3gcw7XUlXQQabg/27lefwhUkzbC3NygNI75MdhL1bfTW9g8Ei59RA23oHP7Ry1k3ZFWwQ=
-— witness1.smartit.nu/witness1 pIyCDwAAAABqEiEghIp82KWebrw7/oHQwlTAm3g2RKS4+eebl8eO0WH+/iEcxZ75W3u5hNI7TOQtmJbqmNWVuE0tgh0XwzdZsDsUAQ==
+— witness.stagemole.eu Z/euoAAAAABqEiEgw0i+7g2ENfDAWHmtRzCfKTHSDwYDJA2NmKeGi9Y8FtEyOUvVr+AJmIY/2TUFucgKi7lI7cUiOvKFYe/TmN9DAg==
 — remora.n621.de 2net5wAAAABqEiEgPlfF3V06o0Y+fHM+J5J9s27wgxxcOVSpZ/2g/KSiXCg9DEZI+aVCIobWX9sXTynk5XeU/zZ0WBxtqB0DrAWfBw==
 """
 REAL_AT = 0x6A122120
@@ -53,7 +52,8 @@ def test_notes_of_go_are_read_verified_and_written() -> None:
 
 def test_a_checkpoint_of_a_public_log_with_the_cosignature_of_a_public_witness_verifies() -> None:
     key, note = read_note_key(REAL_KEY), read_note(REAL_NOTE)
-    assert verified_by(note, [key]) == {key: REAL_AT}
+    other = read_note_key("witness.stagemole.eu+67f7aea0+BEqSG3yu9YrmcM3BHvQYTxwFj3uSWakQepafafpUqklv")
+    assert verified_by(note, [key, other]) == {key: REAL_AT, other: REAL_AT}
     head = read_head(note.text)
     assert (head.origin, head.size, head.text) == ("arche2025h1.staging.ct.transparency.dev", 1432088532, REAL_TEXT)
     assert verified_by(note, [NoteKey("remora.n621.de", COSIGNATURE, b"\x01" * 32)]) == {}  # another key has another id
