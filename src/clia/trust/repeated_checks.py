@@ -30,7 +30,7 @@ _HIDING = ("info/grafts", "shallow", "objects/info/alternates", "config")
 def repeated_report(git: Git, options: TrustOptions) -> TrustReport:
     """The report about a record: from the cache if nothing changed."""
     checks = TrustChecks(git)
-    space = checks.space_id() or ""
+    space = checks.read_space() or ""
     cache, state = VerifiedCache(str(options.cache), space), _state_of(git, options)
     kept = cache.report(state)
     if kept is not None and _still_exist(git, cache.commits()):

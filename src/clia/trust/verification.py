@@ -203,7 +203,7 @@ class TrustChecks:
         except CliaError:
             return {}
 
-    def space_id(self) -> str | None:
+    def read_space(self) -> str | None:
         """The id of the space; None if there is none."""
         return self._space()
 

@@ -143,12 +143,14 @@ def test_a_witness_without_its_state_remembers_from_its_ref(space: clia.Space, t
 def test_a_witness_refuses_another_space_and_checkpoints_that_do_not_verify(space: clia.Space, tmp_path: Path) -> None:
     place = tmp_path / "project"
     witness = WitnessForTests.created(tmp_path / "witness")
+    log = git(place, "for-each-ref", "--format=%(refname)", "refs/clia/log/")
+    before = git(place, "rev-parse", log)
+    space.commit("scout", "finding", {"a": b"1"})
     space.witnesses.checkpoint()
     with pytest.raises(Conflict) as caught:
         witness.cosign(place, root="SHA256:other")
     assert caught.value.code == "wrong-root"
-    log = next(ref for ref in git(place, "for-each-ref", "--format=%(refname)").split() if ref.startswith("refs/clia/log/"))
-    git(place, "update-ref", log, f"{log}~1")
+    git(place, "update-ref", log, before)
     assert witness.cosign(place).checkpoints[0].state == "refused"
     git(tmp_path, "init", "-q", "empty")
     with pytest.raises(NotFound):

@@ -16,6 +16,7 @@ from clia.trust.checkpoints.making import STEPS
 from clia.trust.checkpoints.merkle import inclusion_proof, is_included, leaf_hash
 from clia.trust.checkpoints.records import CHUNK, read_checkpoint_log, read_covered_refs
 from clia.trust.checkpoints.snapshots import ref_line
+from clia.trust.machine_log import log_end
 from clia.trust.verification import verify_trust
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def test_a_checkpoint_covers_the_logs_and_every_shared_ref(space: clia.Space, tm
     assert refs["refs/heads/agents/scout"] == space.head("scout")
     assert {"refs/clia/space", "refs/clia/keys", "refs/clia/agents/scout"} <= refs.keys()
     machine = next(iter(log.newest.logs))
-    assert log.newest.logs[machine].entries == int(git(place, "rev-list", "--count", f"refs/clia/log/{machine}"))
+    objects = connect(str(place), SETTINGS).objects
+    assert log.newest.logs[machine] == log_end(objects, machine, git(place, "rev-parse", f"refs/clia/log/{machine}"))
     leaves = [leaf_hash(ref_line(ref, refs[ref])) for ref in sorted(refs)]
     index = sorted(refs).index("refs/heads/agents/scout")
     assert is_included(leaves[index], index, len(leaves), inclusion_proof(leaves, index), bytes.fromhex(log.newest.refs))
@@ -156,25 +158,41 @@ def test_a_checkpoint_of_another_space_is_a_finding(space: clia.Space, tmp_path:
     assert "foreign-checkpoint" in {finding.code for finding in checked(place).findings}
 
 
+def log_ref(place: Path) -> str:
+    return git(place, "for-each-ref", "--format=%(refname)", "refs/clia/log/")
+
+
 def test_a_log_that_ends_before_a_checkpoint_is_truncated(space: clia.Space, tmp_path: Path) -> None:
     place = tmp_path / "project"
+    before = git(place, "rev-parse", log_ref(place))
     space.commit("scout", "finding", {"a": b"1"})
     space.witnesses.checkpoint()
-    log = next(ref for ref in git(place, "for-each-ref", "--format=%(refname)").split() if ref.startswith("refs/clia/log/"))
-    git(place, "update-ref", log, f"{log}~1")
+    git(place, "update-ref", log_ref(place), before)
     assert "truncated-log" in {finding.code for finding in checked(place).findings}
 
 
-def test_a_log_with_entries_of_another_machine_is_spliced(space: clia.Space, tmp_path: Path) -> None:
+def test_a_log_with_other_entries_than_a_checkpoint_names_is_spliced(space: clia.Space, tmp_path: Path) -> None:
+    place, other = tmp_path / "project", tmp_path / "other"
+    shutil.copytree(place, other, symlinks=True)
+    space.commit("scout", "finding", {"a": b"1"})
+    space.witnesses.checkpoint()
+    with clia.open(other, settings=SETTINGS) as copy:
+        for number in range(3):
+            copy.commit("scout", "finding", {"b": bytes([number])})
+    git(place, "fetch", "-q", str(other), "+refs/clia/log/*:refs/fetched/*")
+    git(place, "update-ref", log_ref(place), git(place, "for-each-ref", "--format=%(objectname)", "refs/fetched/"))
+    assert "spliced-log" in {finding.code for finding in checked(place).findings}
+
+
+def test_the_log_of_another_machine_in_place_of_a_log_is_found(space: clia.Space, tmp_path: Path) -> None:
     place, other = tmp_path / "project", tmp_path / "other"
     space.witnesses.checkpoint()
     with clia.init(other, settings=SETTINGS) as second:
         for number in range(6):
             second.spawn(f"scout-{number}", clia.Briefing("look"))
     git(place, "fetch", "-q", str(other), "+refs/clia/log/*:refs/fetched/*")
-    log = next(ref for ref in git(place, "for-each-ref", "--format=%(refname)").split() if ref.startswith("refs/clia/log/"))
-    git(place, "update-ref", log, git(place, "for-each-ref", "--format=%(objectname)", "refs/fetched/"))
-    assert "spliced-log" in {finding.code for finding in checked(place).findings}
+    git(place, "update-ref", log_ref(place), git(place, "for-each-ref", "--format=%(objectname)", "refs/fetched/"))
+    assert {"forged-log", "truncated-log"} <= {finding.code for finding in checked(place).findings}
 
 
 def change(place: Path, path: str, text: str) -> None:
