@@ -37,6 +37,7 @@ The growth of a space is measured separately.
 TITLES = {
     "space": "Space: commits, notes, relations",
     "plain_git": "A person's own git beside a space",
+    "trust": "Signatures, logs and checkpoints",
     "attribution": "Attribution of lines",
     "sessions": "Sessions",
     "lineage": "Lineage and cold start",

@@ -47,6 +47,7 @@ STEPS = (
     ("gate", "rows"),
     ("workers", "rows"),
     ("attribution", "rows"),
+    ("trust", "rows"),
     ("plain_git", "rows"),
     ("space", "rows"),
     ("sessions", "durable_rows"),

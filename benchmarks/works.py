@@ -80,6 +80,15 @@ TABLE: dict[str, tuple[Work, ...]] = {
         Work("publish", "clia publish --all, 5,000 agents, to an empty remote", _PATTERNS, (Bar(2),)),
         Work("publish-again", "clia publish --all, 5,000 agents, nothing new", _PATTERNS, (Bar(5),)),
     ),
+    "trust": (
+        Work("signed-commit", "commit with signature and log entry", "the same, unsigned", (Bar(1.25),)),
+        Work("signed-writers", "a durable commit of 40 processes, signed and logged", "the same, unsigned", (Bar(1 / 0.9),)),
+        Work("verify-first", "verify 2,000 commits the first time", _SIGNATURES, (Bar(1200, COST),)),
+        Work("verify-again", "verify the same, nothing new", _SIGNATURES, (Bar(20, COST),)),
+        Work("verify-since", "verify the same since a checkpoint of now", _SIGNATURES),
+        Work("proofs", "verify 1,000 decisions with passkeys", _SIGNATURES, (Bar(2000, COST),)),
+        Work("checkpoint", "checkpoint of 200 agents, besides the commit before it", "the commit", (Bar(100, COST),)),
+    ),
     "attribution": (
         Work("attribute", "find an agent's 1,000 lines in a person's commit", "record the turn and the commit", (Bar(20, COST),)),
         Work("blame", "blame, 5,000 lines, 2,000 commits with attribution", "git blame", (Bar(2),)),

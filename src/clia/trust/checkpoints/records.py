@@ -106,7 +106,7 @@ def write_checkpoint_log(
     if refs is None:
         files |= {path: entry for path, entry in present.items() if path.startswith(f"{_REFS}/")}
     else:
-        files |= _ref_files(objects, refs)
+        files |= _ref_files(objects, refs, present)
     head = read_head(note.text)
     subject = f"checkpoint {head.size} of {head.origin.rpartition('/')[2]}"
     message = compose(subject, [(CHECKPOINT, head.name)], "checkpoint")
@@ -137,13 +137,15 @@ def write_cosigned(objects: GitObjects, notes: Iterable[SignedNote], by: Stamp) 
     return objects.write_commit(objects.update_tree(None, changes), [], by, by, "cosigned checkpoints\n")
 
 
-def _ref_files(objects: GitObjects, refs: Mapping[str, str]) -> dict[str, TreeEntry]:
-    """The files with the refs, by a digest of their names: a ref that moves changes one small file."""
+def _ref_files(objects: GitObjects, refs: Mapping[str, str], present: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
+    """The files with the refs, by a digest of their names: a ref that moves changes one small file. Only that is written."""
     files: dict[str, list[str]] = {}
     for ref in sorted(refs):
         name = hashlib.sha256(ref.encode("utf-8", "surrogateescape")).hexdigest()[:2]
         files.setdefault(f"{_REFS}/{name}", []).append(f"{refs[ref]} {ref}\n")
-    return {path: _entry(objects, "".join(lines).encode("utf-8", "surrogateescape")) for path, lines in files.items()}
+    texts = {path: "".join(lines).encode("utf-8", "surrogateescape") for path, lines in files.items()}
+    same = {path for path, text in texts.items() if path in present and present[path].cid == objects.blob_id(text)}
+    return {path: present[path] if path in same else _entry(objects, text) for path, text in texts.items()}
 
 
 def _entry(objects: GitObjects, data: bytes) -> TreeEntry:
