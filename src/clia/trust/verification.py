@@ -389,7 +389,7 @@ class TrustChecks:
         queue, seen = list(tips), set(visited)
         while queue:
             cid = queue.pop()
-            commit = None if cid in seen else self.commit(cid, quiet=True)
+            commit = None if cid in seen or cid in self.before else self.commit(cid, quiet=True)
             seen.add(cid)
             if commit is not None:
                 yield commit
