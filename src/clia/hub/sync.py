@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5
 _BATCH = 50  # locks per push
-_CHECKPOINT_SECONDS = 60  # a sync makes a checkpoint if the last one is older
 _CHAINS = (names.TYPES, names.OBJECTS, names.GUARDRAILS, names.CAPABILITIES, names.STATEMENTS, names.ATTRIBUTION)
 
 
@@ -317,11 +316,10 @@ class HubSync:
         if self.hub.local_refs.log is not None:
             self.hub.local_refs.log.settle(self.hub.tracked)
         checkpoints = self.checkpoints() if self._alone.refs.under(names.LOGS, limit=1) else None
-        if checkpoints is not None:
-            checkpoints.renew(_CHECKPOINT_SECONDS)  # before the logs are pushed: they must have all that it names
-        self._exchange_logs()
-        if checkpoints is not None:
-            checkpoints.exchange_with(self.hub)
+        if checkpoints is None:
+            self._exchange_logs()
+        else:
+            checkpoints.exchange_with(self.hub, self._exchange_logs)
         return results
 
     def _exchange_logs(self) -> None:

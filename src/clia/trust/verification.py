@@ -368,7 +368,8 @@ class TrustChecks:
                 self.unsigned += commit.signature is None
         count = 0
         # What was logged is checked, too: commits that a program made itself may be in between.
-        for ref, tip, quiet in (*((*item, False) for item in self._histories()), *logs.values()):
+        histories = sorted(item for item in self.refs.items() if not item[0].startswith(_NO_HISTORY))
+        for ref, tip, quiet in (*((*item, False) for item in histories), *logs.values()):
             for commit in self.walk(ref, tip, visited, quiet=quiet):
                 count += 1
                 self._check(commit, ref, chain, logs, acts, old)
@@ -409,9 +410,6 @@ class TrustChecks:
         foreign = [finding for finding in self.findings if finding.code in FOREIGN_CODES and finding.cid in commits]
         self.findings = [finding for finding in self.findings if finding not in foreign]
         return len({finding.cid for finding in foreign})
-
-    def _histories(self) -> list[tuple[str, str]]:
-        return sorted(item for item in self.refs.items() if not item[0].startswith(_NO_HISTORY))
 
     def _check(  # one row of the checks
         self, commit: RawCommit, ref: str, chain: KeyChain, logs: LogChecks, acts: ActChecks, old: set[str]
