@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _ROUNDS = 5
 _BATCH = 50  # locks per push
-_CHECKPOINT_SECONDS = 60  # a sync makes a checkpoint if the last one is older
 _CHAINS = (names.TYPES, names.OBJECTS, names.GUARDRAILS, names.CAPABILITIES, names.STATEMENTS, names.ATTRIBUTION)
 
 
@@ -311,11 +310,10 @@ class HubSync:
         if self.hub.local_refs.log is not None:
             self.hub.local_refs.log.settle(self.hub.tracked)
         checkpoints = self.checkpoints() if self._alone.refs.under(names.LOGS, limit=1) else None
-        if checkpoints is not None:
-            checkpoints.renew(_CHECKPOINT_SECONDS)  # before the logs are pushed: they must have all that it names
-        exchange_logs(self._alone, self.hub)
-        if checkpoints is not None:
-            checkpoints.exchange_with(self.hub)
+        if checkpoints is None:
+            exchange_logs(self._alone, self.hub)
+        else:
+            checkpoints.exchange_with(self.hub, lambda: exchange_logs(self._alone, self.hub))
         return results
 
     def _sync_agents(self, progress: Progress | None) -> list[HubSynced]:

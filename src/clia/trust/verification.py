@@ -232,7 +232,7 @@ class TrustChecks:
         endorsed = checkpoints.endorsed()
         if options.cache is not None and not self._valid <= known:
             VerifiedCache(options.cache, space or "").keep_commits(self._valid | known)
-        self._check_keys(chain, options.root)
+        self._check_root(chain, options.root)
         if options.strict:
             self._check_strictly(checkpoints, endorsed)
         of_peers = self._set_peers_aside()
@@ -255,7 +255,7 @@ class TrustChecks:
         self._valid |= verified_in_parallel(self._git.handle.path, remaining)
         return known
 
-    def _check_keys(self, chain: KeyChain, root: str | None) -> None:
+    def _check_root(self, chain: KeyChain, root: str | None) -> None:
         if chain.root is None and any(names.LOGS in ref for ref in self.refs):
             self.found("keys-missing", f"there are logs of machines, but no chain of keys: {names.KEYS}", names.KEYS)
         elif chain.root is None and any(commit.signature for commit in self._commits.values() if commit):
@@ -389,7 +389,7 @@ class TrustChecks:
         queue, seen = list(tips), set(visited)
         while queue:
             cid = queue.pop()
-            commit = None if cid in seen else self.commit(cid, quiet=True)
+            commit = None if cid in seen or cid in self.before else self.commit(cid, quiet=True)
             seen.add(cid)
             if commit is not None:
                 yield commit

@@ -19,7 +19,7 @@ from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from clia.git.repository import Git
     from clia.space.core import Core
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 STEPS = ("remote-checkpoint-seen",)
 """The crash point: what a remote showed is noted; ours has not changed yet."""
 MISSING = "missing"
+SYNC_SECONDS = 60
+"""A sync makes a checkpoint if the last one is older; work on several machines syncs every few seconds."""
 _WHY = "clia: checkpoint"
 
 
@@ -80,8 +82,10 @@ class CheckpointExchange:
                 moves.append((ref, theirs.get(ref), new))
         return moves
 
-    def exchange_with(self, hub: CheckpointHub) -> None:
-        """Exchange everything with the hub."""
+    def exchange_with(self, hub: CheckpointHub, exchange_logs: Callable[[], None]) -> None:
+        """Exchange everything with the hub, and the logs in between: the hub must have all that a checkpoint names."""
+        self.renew(SYNC_SECONDS)
+        exchange_logs()
         kinds = (names.CHECKPOINTS, names.COSIGNATURES)
         if not hub.read(*kinds):
             return
