@@ -19,7 +19,7 @@ from clia.hub import model as hub_model
 from clia.hub.model import BRANCHES, PUBLISHED_REFS
 from clia.hub.remote import HUB_SECONDS
 from clia.sessions import flows
-from clia.space import behaviour_chains, envelope, lost_moves, merging, model, remotes, traces, verification
+from clia.space import behaviour_chains, envelope, landing, lost_moves, model, remotes, traces, verification
 from clia.space.upkeep import IDLE_AGENTS
 from clia.store import epochs
 from clia.store.private_files import LOCK_SECONDS
@@ -300,7 +300,7 @@ WORDS = {
         *("hub-refused", "branch-checked-out"),
     ),
     "`clia publish`": ("new", "moved", "same", "refused"),
-    "`clia land`": (merging.FAST_FORWARD, merging.MERGE, merging.SQUASH),
+    "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),
     "the kind of a behaviour": (SESSION_FLOW, PROMPT),
     "the state of a version": _words("CURRENT", "TRIAL", "FORMER", "PROPOSED", "RETIRED", "FOREIGN"),
     "what happens to a version": behaviour_chains.EVENTS,

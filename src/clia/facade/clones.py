@@ -23,7 +23,7 @@ from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from clia.facade.settings import Settings
@@ -78,8 +78,8 @@ class _RefusedMoves:
     def tidy(self) -> None:
         """There is nothing to remove."""
 
-    def begin(self, ref: str, old: str | None, new: str | None, why: str) -> str | None:
-        del old, new, why
+    def begin(self, ref: str, old: str | None, new: str | None, why: str, *, at_hub: bool = False) -> str | None:
+        del old, new, why, at_hub
         raise NotAllowed(f"{ref} stays as it is: this clone is only read", code="read-only-clone", fields={"ref": ref})
 
     def cancel(self, note: str) -> None:
@@ -87,3 +87,9 @@ class _RefusedMoves:
 
     def end(self, note: str) -> None:
         """No move happens."""
+
+    def doubt(self, note: str) -> None:
+        """No move happens."""
+
+    def settle(self, at_hub: Callable[[str], str | None]) -> None:
+        """No process moved anything at a hub."""

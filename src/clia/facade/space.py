@@ -8,15 +8,14 @@ A verb of a service that used to be on ``Space`` keeps that name as an ``alias``
 
 from __future__ import annotations
 
-import os
-
-from clia.errors import InvalidInput
+from clia.facade.settings import absolute_path
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
 from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
     from typing import Annotated, Any, Self
@@ -203,7 +202,10 @@ class Space:
         prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
         if prompt is not None:
             self.behaviours.check_prompt(prompt)
-        return self._components.steps.spawn(name, briefing, slug, accept, at, parent)
+        from clia.facade.local import spawn_origin
+
+        origin, warnings = spawn_origin(self._components, name, slug, accept, parent)
+        return self._components.agents.spawn(name, briefing, at=at, parent=parent, origin=origin)._replace(warnings=warnings)
 
     @verb("GET", "/states", VIEWER, "agents")
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
@@ -266,16 +268,16 @@ class Space:
         with_trace: bool = False,
     ) -> str:
         """Commit the files of a directory, staged as ``git add -A`` would stage them."""
-        words = self._components.words(message, meta)
-        return self._components.commit_dir(name, kind, _absolute(directory), words, self._base(base), with_trace=with_trace)
+        words, base = self._components.words(message, meta), self._base(base)
+        return self._components.commit_dir(name, kind, absolute_path(directory), words, base, with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """Make a worktree with the agent's files; return the commit that is checked out."""
-        return self._components.checkouts.checkout(name, _absolute(directory))
+        return self._components.checkouts.checkout(name, absolute_path(directory))
 
     def checkout_at(self, directory: str | os.PathLike[str]) -> Checkout | None:
         """The agent's checkout that a directory is in, and its top; None if it is in none."""
-        return self._components.checkouts.checkout_at(_absolute(directory))
+        return self._components.checkouts.checkout_at(absolute_path(directory))
 
     @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name", agent="name")
     @for_people("ask a person to land it: clia ask AGENT QUESTION", own=True)
@@ -492,10 +494,3 @@ class Space:
     hub_sync = alias(lambda space: space.hub.sync)
     meet = alias(lambda space: space.hub.meet)
     elsewhere = alias(lambda space: space.hub.elsewhere)
-
-
-def _absolute(directory: str | os.PathLike[str]) -> str:
-    try:
-        return os.path.abspath(os.fspath(directory))
-    except TypeError:
-        raise InvalidInput(f"{directory!r} is not a directory", code="not-a-directory", fields={"path": repr(directory)}) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clia.facade.local import spawn_origin
 from clia.values.types import DECISION, JOURNAL_ENTRY
 from clia.verbs import actor, require_person
 
@@ -11,9 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.facade.components import Components
-    from clia.space.model import Conflicts, Landed, Spawned, UpToDate
+    from clia.space.model import Conflicts, Landed, UpToDate
     from clia.space.verification import Report
-    from clia.values.typed_objects import Briefing
 
 
 class VerbSteps:
@@ -21,13 +19,6 @@ class VerbSteps:
 
     def __init__(self, components: Components) -> None:
         self._components = components
-
-    def spawn(
-        self, name: str, briefing: Briefing, slug: str | None, accept: str | None, at: str | None = None, parent: str | None = None
-    ) -> Spawned:
-        """Spawn an agent with its profile."""
-        origin, warnings = spawn_origin(self._components, name, slug, accept, parent)
-        return self._components.agents.spawn(name, briefing, at=at, parent=parent, origin=origin)._replace(warnings=warnings)
 
     def prepare_maintenance(self, *, archives: bool) -> None:
         """Trim the feed and what is kept of peers. An agent archives no others."""
