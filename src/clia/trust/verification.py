@@ -378,8 +378,8 @@ class TrustChecks:
         """Check decisions of agents' branches that are below commits of people; returns their number."""
         older = {commit.cid for commit in self._reachable(logs.history.values(), set())}
         tips = [cid for ref, cid in self.refs.items() if ref.startswith((names.HEADS, names.ARCHIVE))]
-        below = (commit for commit in self._reachable(tips, older) if commit.cid not in self._checked)
-        hidden = [commit for commit in below if commit.trailer("Clia-Type") == DECISION_TYPE]
+        decisions = (commit for commit in self._reachable(tips, older) if commit.trailer("Clia-Type") == DECISION_TYPE)
+        hidden = [commit for commit in decisions if commit.cid not in self._checked]
         for commit in hidden:
             self._check(commit, names.HEADS + (commit.trailer("Clia-Agent") or ""), chain, logs, acts, older)
         return len(hidden)
@@ -388,8 +388,7 @@ class TrustChecks:
         """Every commit that is reachable from some and present, without those that were visited."""
         queue, seen = list(tips), set(visited)
         while queue:
-            cid = queue.pop()
-            commit = None if cid in seen else self.commit(cid, quiet=True)
+            commit = None if (cid := queue.pop()) in seen else self.commit(cid, quiet=True)
             seen.add(cid)
             if commit is not None:
                 yield commit
