@@ -377,12 +377,12 @@ class TrustChecks:
     def _hidden_decisions(self, chain: KeyChain, logs: LogChecks, acts: ActChecks) -> int:
         """Check decisions of agents' branches that are below commits of people; returns their number."""
         older = {commit.cid for commit in self._reachable(logs.history.values(), set())}
-        tips, count = [cid for ref, cid in self.refs.items() if ref.startswith((names.HEADS, names.ARCHIVE))], 0
-        for commit in self._reachable(tips, older):
-            if commit.trailer("Clia-Type") == DECISION_TYPE and commit.cid not in self._checked:
-                count += 1
-                self._check(commit, names.HEADS + (commit.trailer("Clia-Agent") or ""), chain, logs, acts, older)
-        return count
+        tips = [cid for ref, cid in self.refs.items() if ref.startswith((names.HEADS, names.ARCHIVE))]
+        decisions = (commit for commit in self._reachable(tips, older) if commit.trailer("Clia-Type") == DECISION_TYPE)
+        hidden = [commit for commit in decisions if commit.cid not in self._checked]
+        for commit in hidden:
+            self._check(commit, names.HEADS + (commit.trailer("Clia-Agent") or ""), chain, logs, acts, older)
+        return len(hidden)
 
     def _reachable(self, tips: Iterable[str], visited: AbstractSet[str]) -> Iterator[RawCommit]:
         """Every commit that is reachable from some and present, without those that were visited."""
