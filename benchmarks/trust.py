@@ -100,7 +100,7 @@ def _verified(top: Path, rounds: int) -> Iterator[Row]:
 
 
 def _bare_signatures(count: int) -> Callable[[], None]:
-    """Verify so many signatures of the length of a commit, with nothing else."""
+    """Verify as many signatures of the length of a commit."""
     private = Ed25519PrivateKey.generate()
     data = b"x" * 100
     signature, public = private.sign(data), private.public_key()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.facade.witnessing import Cosigned, WitnessPlace
+    from clia.facade.witnessing import CosigningResult, WitnessPlace
     from clia.trust.checkpoints.making import MadeCheckpoint
     from clia.trust.checkpoints.service import WitnessList
 
@@ -119,7 +119,7 @@ def witness_cosign(
     name: str | None = NAME,
     root: str | None = opt("FINGERPRINT", "root that the space must have, as clia key show prints it there"),
     push: str | None = opt("REMOTE", "push the cosignatures to this remote"),
-) -> Answer[Cosigned]:
+) -> Answer[CosigningResult]:
     """Cosign the newest checkpoint of each machine in a clone, as a witness.
 
     A plain clone will do, without a store. A checkpoint that does not extend the last one that this witness cosigned is refused,
@@ -163,7 +163,7 @@ def witness_serve(
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with server.running() as address:
+    with server.serving() as address:
         banner = WitnessAddress(address, witness.key.text, sorted(known()))
         if json_output:
             emit_json(banner)
@@ -205,7 +205,7 @@ def freshness(age: int | None, later: int) -> str:
     return f"newest cosigned checkpoint: {text} old, {later} log entries after it"
 
 
-def _show_cosigned(cosigned: Cosigned, push: str | None) -> None:
+def _show_cosigned(cosigned: CosigningResult, push: str | None) -> None:
     if not cosigned.checkpoints:
         write("there is no checkpoint to cosign\n")
         show_hints(["make one in the space: clia witness checkpoint"])

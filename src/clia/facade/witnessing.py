@@ -42,7 +42,7 @@ class WitnessPlace(NamedTuple):
     name: str | None = None  # the name, if it is not the one in the directory
 
 
-class Cosigned(NamedTuple):
+class CosigningResult(NamedTuple):
     """What a witness did in a clone."""
 
     witness: str  # the key of the witness
@@ -109,7 +109,7 @@ def _write_name(directory: str, name: str) -> None:
         raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
 
 
-def cosign(path: str, settings: Settings, witness: Witness, *, root: str | None, push: str | None) -> Cosigned:
+def cosign(path: str, settings: Settings, witness: Witness, *, root: str | None, push: str | None) -> CosigningResult:
     """Cosign the checkpoints of a clone. ``push``: the remote that gets the cosignatures."""
     git = _plain(path, settings)
     if push is not None and push not in git.porcelain.remotes():
@@ -127,7 +127,7 @@ def cosign(path: str, settings: Settings, witness: Witness, *, root: str | None,
     checkpoints = cosign_clone(git, witness, root, now, settings.reached or ignore_step)
     ours = git.refs.get(ref)
     pushed = [] if push is None or ours is None or ours == theirs else git.porcelain.replace(push, [(ref, theirs, ours)])
-    return Cosigned(witness.key.text, checkpoints, pushed)
+    return CosigningResult(witness.key.text, checkpoints, pushed)
 
 
 def served_logs(path: str, settings: Settings, keys: Sequence[str]) -> Callable[[], Mapping[str, Sequence[NoteKey]]]:
