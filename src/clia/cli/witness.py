@@ -56,14 +56,14 @@ def witness_checkpoint(space: Space) -> Answer[MadeCheckpoint]:
 
     Standard output carries the name of the checkpoint: clia verify --since takes it. Keep it in another place than the repository.
     """
-    made = space.witnesses.checkpoint()
+    checkpoint = space.witnesses.checkpoint()
 
     def show() -> None:
-        write(f"{made.checkpoint}\n")
-        if not made.new:
+        write(f"{checkpoint.checkpoint}\n")
+        if not checkpoint.new:
             write("nothing moved since this checkpoint\n", sys.stderr)
 
-    return Answer(made, show)
+    return Answer(checkpoint, show)
 
 
 @command("witness list")
@@ -152,11 +152,11 @@ def witness_serve(
     from clia.facade.witnessing import open_witness, served_logs
     from clia.trust.checkpoints.witness_server import WitnessServer
 
-    witness, known = open_witness(_place(state, key, name), settings), served_logs(path, settings, logs)
+    witness, log_keys = open_witness(_place(state, key, name), settings), served_logs(path, settings, logs)
     if not 0 <= port < 65536:
         raise InvalidInput(f"--port takes a number from 0 to 65535, not {port}", code="usage", fields={"field": "port"})
     try:
-        server = WitnessServer((host, port), witness, known)
+        server = WitnessServer((host, port), witness, log_keys)
     except OSError as err:
         message = f"cannot listen at {host}:{port}: {err.strerror}"
         raise FileError(message, code="address-in-use", fields={"host": host, "port": port}) from None
@@ -164,7 +164,7 @@ def witness_serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
     with server.serving() as address:
-        banner = WitnessAddress(address, witness.key.text, sorted(known()))
+        banner = WitnessAddress(address, witness.key.text, sorted(log_keys()))
         if json_output:
             emit_json(banner)
         else:

@@ -144,13 +144,13 @@ def served_logs(path: str, settings: Settings, keys: Sequence[str]) -> Callable[
     from clia.trust.checkpoints.checks import log_keys
     from clia.trust.verification import TrustChecks
 
-    seen: list[tuple[str | None, Mapping[str, Sequence[NoteKey]]]] = [(None, {})]
+    current: list[tuple[str | None, Mapping[str, Sequence[NoteKey]]]] = [(None, {})]
 
     def logs() -> Mapping[str, Sequence[NoteKey]]:
         tip = git.refs.get(names.KEYS)
-        if tip != seen[0][0]:
-            seen[0] = tip, log_keys(TrustChecks(git).key_chain())
-        return seen[0][1]
+        if tip != current[0][0]:
+            current[0] = tip, log_keys(TrustChecks(git).key_chain())
+        return current[0][1]
 
     if not logs():
         hints = ["name the logs: clia witness serve --log KEY, or start it in a clone of a space that signs"]
