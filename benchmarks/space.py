@@ -237,7 +237,7 @@ def _parallel(top: Path, *, shared: bool) -> Iterator[Row]:
     with clia.init(path, settings=clia.Settings(person=("Bench", "bench@example.org"))) as space:
         for number in range(1 if shared else WRITERS):
             space.spawn(f"w{number}", clia.Briefing("bench"))
-        elapsed = _race(path, shared=shared)
+        elapsed = race(path, shared=shared)
         written = sum(len(space.history.own(name)) - 1 for name in space.agents())
         alone = _alone(space)
     wanted = WRITERS * COMMITS
@@ -247,7 +247,8 @@ def _parallel(top: Path, *, shared: bool) -> Iterator[Row]:
     yield Row(f"parallel-{which}", elapsed / written, alone)
 
 
-def _race(path: Path, *, shared: bool) -> float:
+def race(path: Path, *, shared: bool) -> float:
+    """The milliseconds in which 40 processes make their commits, on one agent or on one each."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, str(path), "w0" if shared else f"w{number}", str(number), str(COMMITS)],

@@ -6,8 +6,6 @@ import itertools
 import json
 import shutil
 import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -15,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import clia
 from benchmarks.measure import Row, attempted, in_turns
 from benchmarks.places import place
-from benchmarks.space import WRITER
+from benchmarks.space import COMMITS as EACH
+from benchmarks.space import WRITERS, race
 from clia.facade.backends import connect
 from clia.trust.passkeys import Passkey, PasskeyPlace, assertion_in, proof_of
 from clia.trust.statements import DECIDE, PersonalStatement, verify_proof
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measure import NotRun
 
-COMMITS, PROOFS, WRITERS, EACH, AGENTS = 2_000, 1_000, 40, 10, 200
+COMMITS, PROOFS, AGENTS = 2_000, 1_000, 200
 SETTINGS = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
 FEW = 5
 HOST = "clia-0123456789.localhost"
@@ -74,23 +73,9 @@ def _commits(top: Path, rounds: int) -> Row:
 
 def _writers(top: Path) -> Row:
     """The time of a commit, over 40 processes."""
-    times = [_raced(_space(top / f"writers-{signed}", signed=signed, agents=WRITERS)) for signed in (True, False)]
-    return Row("signed-writers", times[0], times[1])
-
-
-def _raced(path: Path) -> float:
-    words = [[sys.executable, "-c", WRITER, str(path), f"w{number}", str(number), str(EACH)] for number in range(WRITERS)]
-    processes = [subprocess.Popen(each, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for each in words]
-    for process in processes:
-        assert process.stdout is not None
-        process.stdout.readline()  # it has opened the space
-    started = time.perf_counter()
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    assert [process.wait() for process in processes] == [0] * WRITERS
-    return (time.perf_counter() - started) * 1000 / (WRITERS * EACH)
+    spaces = [_space(top / f"writers-{signed}", signed=signed, agents=WRITERS) for signed in (True, False)]
+    signed, unsigned = (race(path, shared=False) / (WRITERS * EACH) for path in spaces)
+    return Row("signed-writers", signed, unsigned)
 
 
 def _verified(top: Path, rounds: int) -> Iterator[Row]:
@@ -115,7 +100,7 @@ def _verified(top: Path, rounds: int) -> Iterator[Row]:
 
 
 def _bare_signatures(count: int) -> Callable[[], None]:
-    """Verify so many signatures of the length of a commit, with nothing else."""
+    """Verify as many signatures of the length of a commit."""
     private = Ed25519PrivateKey.generate()
     data = b"x" * 100
     signature, public = private.sign(data), private.public_key()

@@ -66,6 +66,7 @@ REFS = {
     "SEEN": ("<remote>/<machine>", "the newest checkpoint that a remote had; not shared"),
     "ROLLED_BACK": ("<remote>/<machine>", "the older checkpoint that a remote had after a newer one; not shared"),
     "LOGS": ("<machine>", "the moves of refs that a machine made: one signed commit with all of them"),
+    "STATEMENTS": ("", "statements of acts that need several people, until enough have proved them"),
     "CAPABILITIES": ("", "capabilities of peers: grants and revocations, and the current grants"),
     "ANNOUNCE": ("<space id>", "announcements to another space: a chain of signed statements"),
     "PEERS": ("<peer>", "a peer's identity, and how far its statements were accepted"),
@@ -205,7 +206,7 @@ TRUST_FINDINGS = {
 VARIABLE_CODES = {
     *("bad-signature", "malformed-signature", "wrong-namespace", "strange-commit", "unknown-key", "revoked-key", "wrong-agent-key"),
     *("expired-agent-key", "malformed-statement", "wrong-statement", "no-proof", "wrong-person", "not-allowed", "not-authorized"),
-    *("forged-cosignature", "forged-checkpoint", "malformed-checkpoint"),
+    *("malformed-log", "forged-cosignature", "forged-checkpoint", "malformed-checkpoint"),
     *("forged-root", "missing-commit", "damaged-commit", "weak-proof", "too-few-people"),
     *("copied-key", "bad-assertion", "wrong-key", "unknown-method", "malformed-proof", "wrong-machine"),
 }

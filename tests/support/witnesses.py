@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from clia.facade.witnessing import Cosigned, WitnessPlace, cosign, create_witness, open_witness, served_logs
+from clia.facade.witnessing import CosigningResult, WitnessPlace, cosign, create_witness, open_witness, served_logs
 from clia.testing import Settings
 from clia.trust.checkpoints.witness_server import WitnessServer
 
@@ -35,11 +35,11 @@ class WitnessForTests(NamedTuple):
         space.witnesses.trust(self.key.text)
         return self
 
-    def cosign(self, path: Path, root: str | None = None, push: str | None = None) -> Cosigned:
+    def cosign(self, path: Path, root: str | None = None, push: str | None = None) -> CosigningResult:
         return cosign(str(path), self.settings, open_witness(self.place, self.settings), root=root, push=push)
 
     @contextmanager
     def serving(self, path: Path, *keys: str) -> Iterator[str]:
         logs = served_logs(str(path), self.settings, keys)
-        with WitnessServer(("127.0.0.1", 0), open_witness(self.place, self.settings), logs).running() as url:
+        with WitnessServer(("127.0.0.1", 0), open_witness(self.place, self.settings), logs).serving() as url:
             yield url

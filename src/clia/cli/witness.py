@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.facade.witnessing import Cosigned, WitnessPlace
+    from clia.facade.witnessing import CosigningResult, WitnessPlace
     from clia.trust.checkpoints.making import MadeCheckpoint
     from clia.trust.checkpoints.service import WitnessList
 
@@ -56,14 +56,14 @@ def witness_checkpoint(space: Space) -> Answer[MadeCheckpoint]:
 
     Standard output carries the name of the checkpoint: clia verify --since takes it. Keep it in another place than the repository.
     """
-    made = space.witnesses.checkpoint()
+    checkpoint = space.witnesses.checkpoint()
 
     def show() -> None:
-        write(f"{made.checkpoint}\n")
-        if not made.new:
+        write(f"{checkpoint.checkpoint}\n")
+        if not checkpoint.new:
             write("nothing moved since this checkpoint\n", sys.stderr)
 
-    return Answer(made, show)
+    return Answer(checkpoint, show)
 
 
 @command("witness list")
@@ -119,7 +119,7 @@ def witness_cosign(
     name: str | None = NAME,
     root: str | None = opt("FINGERPRINT", "root that the space must have, as clia key show prints it there"),
     push: str | None = opt("REMOTE", "push the cosignatures to this remote"),
-) -> Answer[Cosigned]:
+) -> Answer[CosigningResult]:
     """Cosign the newest checkpoint of each machine in a clone, as a witness.
 
     A plain clone will do, without a store. A checkpoint that does not extend the last one that this witness cosigned is refused,
@@ -152,19 +152,19 @@ def witness_serve(
     from clia.facade.witnessing import open_witness, served_logs
     from clia.trust.checkpoints.witness_server import WitnessServer
 
-    witness, known = open_witness(_place(state, key, name), settings), served_logs(path, settings, logs)
+    witness, log_keys = open_witness(_place(state, key, name), settings), served_logs(path, settings, logs)
     if not 0 <= port < 65536:
         raise InvalidInput(f"--port takes a number from 0 to 65535, not {port}", code="usage", fields={"field": "port"})
     try:
-        server = WitnessServer((host, port), witness, known)
+        server = WitnessServer((host, port), witness, log_keys)
     except OSError as err:
         message = f"cannot listen at {host}:{port}: {err.strerror}"
         raise FileError(message, code="address-in-use", fields={"host": host, "port": port}) from None
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())
-    with server.running() as address:
-        banner = WitnessAddress(address, witness.key.text, sorted(known()))
+    with server.serving() as address:
+        banner = WitnessAddress(address, witness.key.text, sorted(log_keys()))
         if json_output:
             emit_json(banner)
         else:
@@ -205,7 +205,7 @@ def freshness(age: int | None, later: int) -> str:
     return f"newest cosigned checkpoint: {text} old, {later} log entries after it"
 
 
-def _show_cosigned(cosigned: Cosigned, push: str | None) -> None:
+def _show_cosigned(cosigned: CosigningResult, push: str | None) -> None:
     if not cosigned.checkpoints:
         write("there is no checkpoint to cosign\n")
         show_hints(["make one in the space: clia witness checkpoint"])

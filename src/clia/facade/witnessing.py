@@ -42,7 +42,7 @@ class WitnessPlace(NamedTuple):
     name: str | None = None  # the name, if it is not the one in the directory
 
 
-class Cosigned(NamedTuple):
+class CosigningResult(NamedTuple):
     """What a witness did in a clone."""
 
     witness: str  # the key of the witness
@@ -109,7 +109,7 @@ def _write_name(directory: str, name: str) -> None:
         raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
 
 
-def cosign(path: str, settings: Settings, witness: Witness, *, root: str | None, push: str | None) -> Cosigned:
+def cosign(path: str, settings: Settings, witness: Witness, *, root: str | None, push: str | None) -> CosigningResult:
     """Cosign the checkpoints of a clone. ``push``: the remote that gets the cosignatures."""
     git = _plain(path, settings)
     if push is not None and push not in git.porcelain.remotes():
@@ -127,7 +127,7 @@ def cosign(path: str, settings: Settings, witness: Witness, *, root: str | None,
     checkpoints = cosign_clone(git, witness, root, now, settings.reached or ignore_step)
     ours = git.refs.get(ref)
     pushed = [] if push is None or ours is None or ours == theirs else git.porcelain.replace(push, [(ref, theirs, ours)])
-    return Cosigned(witness.key.text, checkpoints, pushed)
+    return CosigningResult(witness.key.text, checkpoints, pushed)
 
 
 def served_logs(path: str, settings: Settings, keys: Sequence[str]) -> Callable[[], Mapping[str, Sequence[NoteKey]]]:
@@ -144,13 +144,13 @@ def served_logs(path: str, settings: Settings, keys: Sequence[str]) -> Callable[
     from clia.trust.checkpoints.checks import log_keys
     from clia.trust.verification import TrustChecks
 
-    seen: list[tuple[str | None, Mapping[str, Sequence[NoteKey]]]] = [(None, {})]
+    current: list[tuple[str | None, Mapping[str, Sequence[NoteKey]]]] = [(None, {})]
 
     def logs() -> Mapping[str, Sequence[NoteKey]]:
         tip = git.refs.get(names.KEYS)
-        if tip != seen[0][0]:
-            seen[0] = tip, log_keys(TrustChecks(git).key_chain())
-        return seen[0][1]
+        if tip != current[0][0]:
+            current[0] = tip, log_keys(TrustChecks(git).key_chain())
+        return current[0][1]
 
     if not logs():
         hints = ["name the logs: clia witness serve --log KEY, or start it in a clone of a space that signs"]

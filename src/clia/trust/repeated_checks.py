@@ -32,10 +32,10 @@ def repeated_report(git: Git, options: TrustOptions) -> TrustReport:
     checks = TrustChecks(git)
     space = checks.read_space() or ""
     cache, state = VerifiedCache(str(options.cache), space), _state_of(git, options)
-    kept = cache.report(state)
-    if kept is not None and _still_exist(git, cache.commits()):
+    cached = cache.report(state)
+    if cached is not None and _still_exist(git, cache.commits()):
         with suppress(TypeError, ValueError, KeyError, IndexError):
-            return _from_json(kept, options.now)
+            return _from_json(cached, options.now)
     report = TrustChecks(git).report(options)
     if report.clean:
         cache.keep_report(state, report)
@@ -48,8 +48,8 @@ def _state_of(git: Git, options: TrustOptions) -> str:
     for ref, cid in git.refs.under("refs/"):
         refs.update(f"{cid} {ref}\n".encode("utf-8", "surrogateescape"))
     hiding = {name: _content(os.path.join(git.handle.common_dir, *name.split("/"))) for name in _HIDING}
-    asked = [options.root, options.strict, options.since, sorted(options.witnesses)]
-    return digest([CHECKS, _version(), refs.hexdigest(), hiding, asked])
+    chosen = [options.root, options.strict, options.since, sorted(options.witnesses)]
+    return digest([CHECKS, _version(), refs.hexdigest(), hiding, chosen])
 
 
 def _version() -> str:
@@ -71,9 +71,9 @@ def _still_exist(git: Git, cids: set[str]) -> bool:
     return bool(cids) and git.objects.has_all(cids)
 
 
-def _from_json(kept: Any, now: int | None) -> TrustReport:
+def _from_json(cached: Any, now: int | None) -> TrustReport:
     """A report as it was written; only the age of the cosigned checkpoint changes."""
-    body = dict(zip(TrustReport._fields, kept, strict=True))
+    body = dict(zip(TrustReport._fields, cached, strict=True))
     body["signers"] = tuple(SignerCount(*item) for item in body["signers"])
     body["findings"] = ()
     body["accepted"] = tuple(AcceptedFinding(TrustFinding(*item[0]), *item[1:]) for item in body["accepted"])

@@ -72,5 +72,5 @@ def verified_commits(path: str, cids: Iterable[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for found in verified_commits(sys.argv[1], sys.stdin.read().split()):
-        sys.stdout.write(f"{found}\n")
+    for valid_cid in verified_commits(sys.argv[1], sys.stdin.read().split()):
+        sys.stdout.write(f"{valid_cid}\n")

@@ -223,15 +223,15 @@ class TrustChecks:
         if chain.commits:
             logs.check()
             self._check_growth(chain, logs)
-        known = self._recall(options.cache, space)
+        cached = self._recall(options.cache, space)
         acts = ActChecks(self, chain, logs, strict=options.strict)
         checked = self._all_commits(chain, logs, acts)
         checked += self._hidden_decisions(chain, logs, acts)
         acts.check_decisions()
         acts.check_chains()
         endorsed = checkpoints.endorsed()
-        if options.cache is not None and not self._valid <= known:
-            VerifiedCache(options.cache, space or "").keep_commits(self._valid | known)
+        if options.cache is not None and not self._valid <= cached:
+            VerifiedCache(options.cache, space or "").keep_commits(self._valid | cached)
         self._check_root(chain, options.root)
         if options.strict:
             self._check_strictly(checkpoints, endorsed)
@@ -248,12 +248,12 @@ class TrustChecks:
 
     def _recall(self, cache: str | None, space: str | None) -> set[str]:
         """Fill in which signatures are valid: from the cache, and by several processes. Returns those of the cache."""
-        known = set() if cache is None else VerifiedCache(cache, space or "").commits()
+        cached = set() if cache is None else VerifiedCache(cache, space or "").commits()
         signed = [cid for cid, commit in self._commits.items() if commit is not None and commit.signature is not None]
-        self._valid = known.intersection(signed)
-        remaining = [cid for cid in signed if cid not in known]
+        self._valid = cached.intersection(signed)
+        remaining = [cid for cid in signed if cid not in cached]
         self._valid |= verified_in_parallel(self._git.handle.path, remaining)
-        return known
+        return cached
 
     def _check_root(self, chain: KeyChain, root: str | None) -> None:
         if chain.root is None and any(names.LOGS in ref for ref in self.refs):

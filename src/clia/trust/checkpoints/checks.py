@@ -285,8 +285,8 @@ class CheckpointChecks:
             older = older._replace(size=0) if missing else older
             cosigned = [item for item in self._cosigned if item.head.origin == older.origin and item.head.size > older.size]
             who = sorted({witness for item in cosigned for witness in item.witnesses})
-            seen = f"cosigned by {', '.join(who)}" if who else "not cosigned"
-            message = f"{remote} went back to checkpoint {older.size} of {machine}; this clone had seen a newer one ({seen})"
+            witnessed = f"cosigned by {', '.join(who)}" if who else "not cosigned"
+            message = f"{remote} went back to checkpoint {older.size} of {machine}; this clone had seen a newer one ({witnessed})"
             self._checks.found("remote-rolled-back", message, names.checkpoints(machine), cid)
 
 

@@ -71,9 +71,9 @@ class CheckpointExchange:
         """
         git = self._git
         ours = dict(item for prefix in (names.CHECKPOINTS, names.COSIGNATURES) for item in git.refs.under(prefix))
-        seen = {ref.removeprefix(f"{names.SEEN}{remote}/") for ref, _ in git.refs.under(f"{names.SEEN}{remote}/")}
+        seen_machines = {ref.removeprefix(f"{names.SEEN}{remote}/") for ref, _ in git.refs.under(f"{names.SEEN}{remote}/")}
         moves: list[Move] = []
-        for ref in sorted({*ours, *theirs, *map(names.checkpoints, seen)}):
+        for ref in sorted({*ours, *theirs, *map(names.checkpoints, seen_machines)}):
             if ref.startswith(names.CHECKPOINTS):
                 new = self._settle_log(remote, ref, ours.get(ref), theirs.get(ref))
             else:
@@ -157,14 +157,14 @@ class CheckpointExchange:
     def _compare_with_seen(self, remote: str, machine: str, theirs: CheckpointLog | None) -> None:
         """Note that a remote shows less than it showed before."""
         cid = self._git.refs.get(f"{names.SEEN}{remote}/{machine}")
-        seen = None if cid is None else self._sound(machine, cid)
-        if seen is not None and (theirs is None or theirs.head.size < seen.head.size):
+        seen_log = None if cid is None else self._sound(machine, cid)
+        if seen_log is not None and (theirs is None or theirs.head.size < seen_log.head.size):
             place = machine if theirs is not None else f"{machine}/{MISSING}"
-            self._note(names.ROLLED_BACK, remote, place, seen.cid if theirs is None else theirs.cid)
+            self._note(names.ROLLED_BACK, remote, place, seen_log.cid if theirs is None else theirs.cid)
             size = 0 if theirs is None else theirs.head.size
-            message = f"{remote} went back to checkpoint {size} of {machine}; it had checkpoint {seen.head.size}"
+            message = f"{remote} went back to checkpoint {size} of {machine}; it had checkpoint {seen_log.head.size}"
             self._core.notify(f"{message}: it was rolled back, and clia verify reports it")
-        elif theirs is not None and (seen is None or theirs.head.size > seen.head.size):
+        elif theirs is not None and (seen_log is None or theirs.head.size > seen_log.head.size):
             self._note(names.SEEN, remote, machine, theirs.cid)
         self._core.reached("remote-checkpoint-seen")
 

@@ -147,10 +147,10 @@ class CheckpointWriter:
         if log is None:
             return True
         own = self._trust.machine.name()
-        known, tip = log.newest.logs.get(own), self._git.refs.get(names.log(own))
+        known_end, tip = log.newest.logs.get(own), self._git.refs.get(names.log(own))
         if tip is None:
             return False
-        new = log_end(self._git.objects, own, tip).length - (known.length if known is not None else 0)
+        new = log_end(self._git.objects, own, tip).length - (known_end.length if known_end is not None else 0)
         minutes = self._git.positive_number(MINUTES_SETTING) or MINUTES
         is_old = self._core.now() - log.newest.at >= minutes * 60
         return new >= (self._git.positive_number(ENTRIES_SETTING) or ENTRIES) or (is_old and new > 0)

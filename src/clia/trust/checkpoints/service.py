@@ -120,8 +120,8 @@ class WitnessService:
         if not trust.chain().root_tree or not self._has_history():
             message = "every commit of this space is signed, so there is no older history to endorse"
             raise NotFound(message, code="no-older-history", hints=["clia verify shows what is signed"])
-        made = self.checkpoint()
-        chain = trust.append({"entry": ENDORSE, "until": made.checkpoint, "reason": text}, self._person(by), text)
+        checkpoint = self.checkpoint()
+        chain = trust.append({"entry": ENDORSE, "until": checkpoint.checkpoint, "reason": text}, self._person(by), text)
         item = chain.endorsements[-1]
         return EndorsedHistory(item.by, item.strength, item.until, item.reason)
 

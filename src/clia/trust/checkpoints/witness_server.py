@@ -48,7 +48,7 @@ class WitnessServer(ThreadingHTTPServer):
         """Connections that break are not errors of the witness."""
 
     @contextmanager
-    def running(self) -> Iterator[str]:
+    def serving(self) -> Iterator[str]:
         """Serve while the block runs; yields the address."""
         thread = Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
