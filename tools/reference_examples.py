@@ -146,6 +146,7 @@ def _space() -> Iterator[tuple[str, Any]]:
         trace add scout 'export GITHUB_TOKEN={_SECRET}'
         trace pending scout
         commit scout finding --set stock.txt=../four.txt --meta boxes=7 --trace --message 'One more apple'
+        changes --onto main
         status
         - commit reviewer finding --set stock.txt=../nine.txt --message 'Nine apples'
         run counter --title 'Count with wc' -- sh -c 'wc -l stock.txt > lines.txt'
@@ -154,7 +155,6 @@ def _space() -> Iterator[tuple[str, Any]]:
         merge lead scout
         merge lead reviewer
         resolve lead reviewer --file stock.txt=../both.txt
-        changes --onto main
         changes lead --onto main
         land lead --onto main --squash
         agents accept-loss --message 'The team agreed.'
@@ -490,6 +490,16 @@ _VARYING: tuple[tuple[str, Any], ...] = (
     (r"SHA256:[A-Za-z0-9+/]{43}", "SHA256:Gqvi3tMz0Yw9K0XhSg0Z4d3dVbJmGmTnD3lqk3V5yOQ"),
     (r"ssh-ed25519 AAAA[A-Za-z0-9+/]{64}", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIqI4910CfGV/VLbLTy6XXLKZwm/HZQSG/N0iAG0D29c"),
     (r"machine-[0-9a-f]{12}", "machine-34750f98bd59"),
+    (
+        r'"sig": "[A-Za-z0-9+/]{86}=="',
+        '"sig": "lAbIoUzBRZVARHjnrGmZffxqenN61ow96s/YT5TdWBqx4d73on1lJ+C9NciXDY6lgn5pX2jQKeIg/CeyszpfAQ=="',
+    ),
+    (r"(?<=[\w/])\+[0-9a-f]{8}\+[A-Za-z0-9+/]{44}", "+033f3034+Af7DzeHM6Yug0cSqq0P6ctc+JREo+DWsc/bEdM6AOnNN"),
+    (r"(?<=\\n)[A-Za-z0-9+/]{43}=(?=\\n)", "OQRjhkiwvWAhrcZzegLzPf9WS51chLBCCz5ZkpvVBec="),
+    (
+        r"(— \S+) [A-Za-z0-9+/]{90,}={0,2}(?=\\n)",
+        r"\1 Az8wND5ZfluIUUiG/0/IYPFThB/KX7C9Ul6oxp5oOaqQ2BTHipBs7VMlmp4V74QjhvC+QMA8ZdC/hjxrhOP/KJE0sg0=",
+    ),
     (r"(?<=/worktrees/shop-)[0-9a-f]{8}", "5b1c0e5c"),
     (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5b1c0e5c-6f0e-4f6a-9d55-6a1f0c1d2e3f"),
     (r'"(\w*at|since|first|last|heard)": \d+(\.\d+)?', r'"\1": 1769850000'),

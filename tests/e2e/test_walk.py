@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMIT_MODULES, CLIENT_MODULES = 70, 30
-SOURCE_FILES = 470  # 350 after the restructuring; features since then have added files
+COMMIT_MODULES, CLIENT_MODULES = 74, 30  # 70 after the restructuring; the log of moves has added four
+SOURCE_FILES = 540  # 350 after the restructuring; features since then have added files
 
 
 def test_journeys_stay_within_their_budgets_of_modules() -> None:

@@ -82,6 +82,7 @@ def test_the_services_of_a_space_are_frozen() -> None:
         "types",
         "undoing",
         "views",
+        "witnesses",
     }
 
 
@@ -251,6 +252,8 @@ SESSIONS = {
 
 SPACE = {
     "adopt": ["remote", "fetch"],
+    "changes": ["onto"],
+    "why": ["path", "line", "commit", "end"],
     "agent_tree": ["name"],
     "agents": ["archived", "after", "limit"],
     "archive": ["name"],
@@ -276,7 +279,7 @@ SPACE = {
     "hub_status": [],
     "hub_sync": ["forks", "abandon", "progress"],
     "is_a": ["name", "ancestor"],
-    "land": ["name", "onto", "squash", "no_ff", "how", "message"],
+    "land": ["name", "onto", "squash", "no_ff", "how", "message", "head"],
     "landings": ["name"],
     "last_refused": ["into", "from_"],
     "log": ["text", "own", "limit"],

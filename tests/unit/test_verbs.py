@@ -44,6 +44,11 @@ ACTS: dict[str, Callable[[clia.Space], object]] = {
     "accept one for work": lambda space: space.identities.start_of_work("scout", "I say so"),
     "land another by its name": lambda space: space.land(onto="scout", name="helper"),
     "archive another by its name": lambda space: space.agents.archive(name="helper"),
+    "undo the last change": lambda space: space.undoing.undo(),
+    "rename another": lambda space: space.agents.rename("helper", "aide"),
+    "delete another": lambda space: space.agents.delete("helper"),
+    "trust a witness": lambda space: space.witnesses.trust("key"),
+    "endorse the history": lambda space: space.witnesses.endorse("I say so"),
     "archive idle agents": lambda space: space.maintain(archive_idle_days=0),
     "revoke": lambda space: space.peers.revoke("bob", "finding", "merge"),
     "start to sign": lambda space: space.trust.init(),
@@ -87,7 +92,8 @@ def test_every_verb_for_people_is_tried() -> None:
         *("decide", "define", "land", "archive", "restore", "claim", "trace_purge", "add_behaviour", "adopt_behaviour"),
         *("retire_behaviour", "follow_policy", "rotate_key", "add_peer", "change_peer", "share", "remove_peer", "grant", "revoke"),
         *("init_trust", "enrol_key", "revoke_key", "rotate_machine_key", "set_trust_policy", "accept_finding"),
-        *("reprofile", "retry", "decide_with_proofs", "accept_loss"),
+        *("reprofile", "retry", "decide_with_proofs", "accept_loss", "undo", "rename_agent", "delete_agent"),
+        *("trust_witness", "endorse_history"),
     }
 
 

@@ -203,7 +203,7 @@ class Landing:
         return Landed(new, how, tuple(warnings))
 
     def check_seen(self, name: str, seen: str | None) -> None:
-        """``StaleRef`` if the agent has done more than journal entries since the head that somebody looked at."""
+        """``StaleRef`` if the agent has done more than journal entries since a head that a person looked at."""
         if seen is None:
             return
         core, head = self._core, self._core.own_head(name)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 TAIL_ENTRIES, TAIL_BYTES = 8, 16 * 1024
 """The most entries that are in the commit itself, and their most bytes."""
 FILES_JOINED = 8
-"""So many files of one size become one file."""
+"""This number of files of one size becomes one file."""
 FILE_SIZES = (4096, 512, 64, 8)
 """Entries of a file, once it was joined; the largest files are not joined any more."""
 _FILE_BYTES = 4 * 1024 * 1024

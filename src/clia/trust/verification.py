@@ -238,7 +238,7 @@ class TrustChecks:
         of_peers = self._set_peers_aside()
         findings, accepted = _accepted(self.findings, chain.accepted)
         state = UNSIGNED_SPACE if chain.root is None else PARTLY if self.unsigned else SIGNED
-        signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items()))
+        signers = tuple(SignerCount(*key, count) for key, count in sorted(self.signers.items(), key=lambda item: item[0][::-1]))
         fingerprint = chain.root.fingerprint if chain.root else None
         numbers = [dict(sorted(counter.items())) for counter in (acts.strengths, acts.acts)]
         return TrustReport(
@@ -386,11 +386,11 @@ class TrustChecks:
 
     def _reachable(self, tips: Iterable[str], visited: AbstractSet[str]) -> Iterator[RawCommit]:
         """Every commit that is reachable from some and present, without those that were visited."""
-        queue, seen = list(tips), set(visited)
+        queue, passed = list(tips), set(visited)
         while queue:
             cid = queue.pop()
-            commit = None if cid in seen or cid in self.before else self.commit(cid, quiet=True)
-            seen.add(cid)
+            commit = None if cid in passed or cid in self.before else self.commit(cid, quiet=True)
+            passed.add(cid)
             if commit is not None:
                 yield commit
                 queue += commit.parents

@@ -5,8 +5,8 @@ settings that it was made for. An id is the hash of the commit with its signatur
 id says all that a valid signature says. What a signature means now (which key, which role, whether it was logged) is always judged
 from the refs.
 
-Invariant: the cache is a directory of the account that runs the check, never a part of the repository: whoever supplies a
-repository cannot supply verified signatures with it. A file of another owner, or that others can write, is ignored.
+Invariant: the cache is a directory of the account that runs the check, never a part of the repository: a repository
+cannot bring its own verified signatures. A file of another owner, or that others can write, is ignored.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def test_a_process_that_creates_the_key_at_the_same_time_gets_the_same_one(tmp_p
     assert os.listdir(tmp_path / "signing") == ["machine"]
 
 
-def test_a_worker_waits_while_the_key_is_missing_and_then_goes_on(tmp_path: Path) -> None:
+def test_a_worker_waits_while_the_key_is_missing_and_then_continues(tmp_path: Path) -> None:
     source = "def main(input):\n    return request('llm', {'prompt': 'hello'})\n"
     with clia.init(tmp_path, settings=SETTINGS) as space:
         space.spawn("scout", clia.Briefing("look"))

@@ -153,7 +153,7 @@ def test_a_log_that_another_program_replaced_continues_as_ours(root: Path, chang
     assert verify_trust(connect(str(root), SETTINGS)).findings == ()
 
 
-def test_a_log_that_was_replaced_by_another_of_ours_is_not_joined_silently(root: Path) -> None:
+def test_a_log_that_was_replaced_by_another_one_of_the_machine_is_not_joined_silently(root: Path) -> None:
     """Two copies of a clone, both at work: each has entries that the other lacks."""
     other = root.parent / "copy"
     subprocess.run(["cp", "-a", str(root), str(other)], check=True)

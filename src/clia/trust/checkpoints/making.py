@@ -33,7 +33,7 @@ STEPS = ("checkpoint-written", "checkpoint-made")
 LOCK = "@checkpoint"
 ENTRIES_SETTING, MINUTES_SETTING = "clia.checkpointEntries", "clia.checkpointMinutes"
 ENTRIES, MINUTES = 1000, 60
-"""Upkeep makes a checkpoint after so many log entries, or so many minutes if anything moved."""
+"""Upkeep makes a checkpoint after this number of log entries, or after this number of minutes if anything moved."""
 _PREFIXES = (names.HEADS, "refs/clia/", names.NOTES)
 
 
@@ -79,7 +79,7 @@ class CheckpointWriter:
         """The checkpoints of this machine, with one of now."""
         self.make()
         log = self.own()
-        if log is None:  # somebody removed the ref just now
+        if log is None:  # another program removed the ref just now
             raise Conflict("the checkpoint was removed by another program", code="checkpoint-damaged", hints=["try again"])
         return log
 

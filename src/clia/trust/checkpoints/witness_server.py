@@ -1,7 +1,7 @@
 """A witness over HTTP: C2SP tlog-witness.
 
-``POST /add-checkpoint`` takes a checkpoint with the proof that it extends the last one, and answers with a cosignature. Anybody may
-ask: a checkpoint counts only if its log signed it.
+``POST /add-checkpoint`` takes a checkpoint with the proof that it extends the last one, and answers with a cosignature. Every
+client may ask: a checkpoint counts only if its log signed it.
 
 Invariant: a request is limited in size and time, and one that fails changes nothing.
 """

@@ -1,6 +1,6 @@
 """A witness: it cosigns checkpoints that extend the last one it saw, and nothing else.
 
-Invariant: for each log, a witness only signs checkpoints that extend each other, whoever asks, in whatever order, and wherever its
+Invariant: for each log, a witness only signs checkpoints that extend each other, for any client, in any order, and wherever its
 process dies: what it signs is on disk before the signature leaves. A state that cannot be read is an error, never a new start.
 """
 

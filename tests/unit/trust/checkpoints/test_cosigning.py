@@ -158,7 +158,7 @@ def test_a_witness_refuses_another_space_and_checkpoints_that_do_not_verify(spac
 
 
 @pytest.mark.parametrize("step", [*witnesses.STEPS, *cosigning.STEPS])
-def test_a_witness_that_dies_while_it_cosigns_a_clone_goes_on(space: clia.Space, tmp_path: Path, step: str) -> None:
+def test_a_witness_that_died_while_it_cosigned_a_clone_continues(space: clia.Space, tmp_path: Path, step: str) -> None:
     place = tmp_path / "project"
     witness = WitnessForTests.created(tmp_path / "witness").trusted_by(space)
     space.witnesses.checkpoint()
@@ -197,7 +197,7 @@ def roll_back(hub: Path) -> None:
 
 
 def far_apart() -> Settings:
-    """Settings with a clock that goes on by two minutes at each look, so that each sync makes a checkpoint."""
+    """Settings with a clock that advances by two minutes at each look, so that each sync makes a checkpoint."""
     from datetime import UTC, datetime, timedelta
 
     now = [datetime(2026, 1, 1, tzinfo=UTC)]

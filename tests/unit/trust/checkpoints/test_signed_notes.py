@@ -59,7 +59,7 @@ def test_a_checkpoint_of_a_public_log_with_the_cosignature_of_a_public_witness_v
     assert verified_by(note, [NoteKey("remora.n621.de", COSIGNATURE, b"\x01" * 32)]) == {}  # another key has another id
 
 
-def test_a_cosignature_of_ours_verifies_for_its_text_time_and_key_only() -> None:
+def test_a_cosignature_verifies_for_its_text_time_and_key_only() -> None:
     line = cosign(REAL_TEXT, WITNESS, "w.example", 1_700_000_000)
     key = NoteKey("w.example", COSIGNATURE, WITNESS.public_key().public_bytes_raw())
     assert verified_by(SignedNote(REAL_TEXT, (line,)), [key]) == {key: 1_700_000_000}
