@@ -104,11 +104,3 @@ def _agent_of_run() -> str | None:
         if variables.get(b"CLIA_RUN_SECRET") and variables.get(b"CLIA_AGENT"):
             return os.fsdecode(variables[b"CLIA_AGENT"])
     return None
-
-
-def absolute_path(directory: str | os.PathLike[str]) -> str:
-    """The absolute path of a directory that a caller names."""
-    try:
-        return os.path.abspath(os.fspath(directory))
-    except TypeError:
-        raise InvalidInput(f"{directory!r} is not a directory", code="not-a-directory", fields={"path": repr(directory)}) from None

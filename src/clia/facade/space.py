@@ -8,8 +8,8 @@ A verb of a service that used to be on ``Space`` keeps that name as an ``alias``
 
 from __future__ import annotations
 
-from clia.facade.settings import absolute_path
 from clia.values.commit_messages import check_text
+from clia.values.paths import absolute_path
 from clia.values.refs import is_id
 from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
 
