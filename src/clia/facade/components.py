@@ -14,7 +14,7 @@ from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
-from clia.errors import CliaError, Denied, FileError
+from clia.errors import CliaError, Denied, FileError, InvalidInput
 from clia.facade.backends import federation_resources, session_backend
 from clia.space.core import CommitText, UnapprovedChange
 from clia.space.envelope import Envelope
@@ -170,6 +170,13 @@ class Components:
     def home(self) -> str:
         """The directory of clia's own files in the git directory."""
         return os.path.join(self.git.handle.common_dir, "clia")
+
+    def directory(self, path: str | os.PathLike[str]) -> str:
+        """The absolute path of a directory that a caller names."""
+        try:
+            return os.path.abspath(os.fspath(path))
+        except TypeError:
+            raise InvalidInput(f"{path!r} is not a directory", code="not-a-directory", fields={"path": repr(path)}) from None
 
     @part
     def config(self) -> Config:

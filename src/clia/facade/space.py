@@ -9,7 +9,6 @@ A verb of a service that used to be on ``Space`` keeps that name as an ``alias``
 from __future__ import annotations
 
 from clia.values.commit_messages import check_text
-from clia.values.paths import absolute_path
 from clia.values.refs import is_id
 from clia.verbs import ADMIN, VIEWER, alias, for_people, service, verb
 
@@ -269,15 +268,15 @@ class Space:
     ) -> str:
         """Commit the files of a directory, staged as ``git add -A`` would stage them."""
         words, base = self._components.words(message, meta), self._base(base)
-        return self._components.commit_dir(name, kind, absolute_path(directory), words, base, with_trace=with_trace)
+        return self._components.commit_dir(name, kind, self._components.directory(directory), words, base, with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """Make a worktree with the agent's files; return the commit that is checked out."""
-        return self._components.checkouts.checkout(name, absolute_path(directory))
+        return self._components.checkouts.checkout(name, self._components.directory(directory))
 
     def checkout_at(self, directory: str | os.PathLike[str]) -> Checkout | None:
         """The agent's checkout that a directory is in, and its top; None if it is in none."""
-        return self._components.checkouts.checkout_at(absolute_path(directory))
+        return self._components.checkouts.checkout_at(self._components.directory(directory))
 
     @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name", agent="name")
     @for_people("ask a person to land it: clia ask AGENT QUESTION", own=True)

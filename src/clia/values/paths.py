@@ -1,4 +1,4 @@
-"""Paths inside a tree, and the paths of directories that callers name.
+"""Paths inside a tree.
 
 Invariant: an accepted path can be checked out on every system without leaving its directory, touching a ``.git`` directory in any
 spelling, or meaning another path; ``git fsck --strict`` agrees.
@@ -6,10 +6,9 @@ spelling, or meaning another path; ``git fsck --strict`` agrees.
 
 from __future__ import annotations
 
-import os
 import re
 
-from clia.errors import InvalidInput, UnsafePath
+from clia.errors import UnsafePath
 
 PATH_MAX, PART_MAX, DEPTH_MAX = 4096, 255, 200
 # Characters that HFS+ ignores in a name.
@@ -89,11 +88,3 @@ def _unsafe(path: str, problem: str) -> UnsafePath:
 def clash(path: str, other: str) -> UnsafePath:
     """The error for two paths that cannot be in one tree."""
     return UnsafePath(f"{path!r} and {other!r} cannot be in one tree", code="path-clash", fields={"path": path, "other": other})
-
-
-def absolute_path(directory: str | os.PathLike[str]) -> str:
-    """The absolute path of a directory that a caller names."""
-    try:
-        return os.path.abspath(os.fspath(directory))
-    except TypeError:
-        raise InvalidInput(f"{directory!r} is not a directory", code="not-a-directory", fields={"path": repr(directory)}) from None
