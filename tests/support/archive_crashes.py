@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import clia
     from support.crashes import CrashPoint
 
-AGENTS = ("helper", "old", "rival", "scout")
+AGENTS = ("helper", "idle", "old", "rival", "scout")
 
 
 def put_away(space: clia.Space) -> None:
