@@ -128,7 +128,6 @@ def make_template(home: str) -> None:
         space.checkout("scout", Path(home, "old-desk"))
         space.commit("scout", "finding", changes={"more.txt": b"more\n"})
         space.checkout("scout", Path(home, "desk"))
-        space.spawn("idle", BRIEFING)
         space.local.put_away(["idle"])
 
 
