@@ -373,7 +373,7 @@ def test_a_space_counts_moves_unless_the_setting_is_off(space: clia.Space, repo:
     put_away(space, "scout")
     background_upkeep.begin(str(repo / ".git/clia"))
     space.commit("scout", "finding", changes={"b": b"3"})
-    assert (repo / ".git/clia/moves").stat().st_size == 1, "one ref moves; those that are brought back are packed refs, not loose ones"
+    assert (repo / ".git/clia/moves").stat().st_size == 1, "one ref moves; those that come back are packed refs"
     git("config", "clia.upkeep", "false", cwd=repo)
     with clia.open(repo) as reopened:
         reopened.commit("scout", "finding", changes={"b": b"4"})
