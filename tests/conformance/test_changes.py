@@ -111,6 +111,15 @@ def test_a_forecast_names_the_rules_that_ask_for_more(tmp_path: Path) -> None:
         assert len(space.pending()) == 1
 
 
+def test_a_branch_that_git_created_is_not_listed_and_is_refused(space: clia.Space, tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    tree = git("write-tree", cwd=root).strip()
+    commit = git("commit-tree", "-m", "by hand", tree, cwd=root).strip()
+    git("update-ref", "refs/heads/agents/wild", commit, cwd=root)
+    assert {change.agent for change in space.changes("main")} == {"rival", "scout"}
+    assert refused("foreign-branch", lambda: space.changes.get("wild")).fields["agent"] == "wild"
+
+
 def test_an_unknown_branch_or_agent_is_refused(space: clia.Space) -> None:
     refused("no-such-branch", lambda: space.changes("mian"))
     refused("no-such-agent", lambda: space.changes.get("nobody"))

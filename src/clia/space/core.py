@@ -135,7 +135,10 @@ class Core(NamedTuple):
 
     def former_name(self, name: str, head: str) -> tuple[str, str] | None:
         """The former name of a renamed agent, and its last commit under that name; None if it always had this name."""
-        first = self.read(self.own_root(name, head))
+        own = list(self.own_commits(name, head))
+        if not own:  # git created the branch
+            return None
+        first = own[-1]
         return (first.formerly, first.parents[0]) if first.formerly is not None and first.parents else None
 
     def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
@@ -228,8 +231,8 @@ class Core(NamedTuple):
         return None if typed_object is None else as_typed(typed_object)
 
     def own_root(self, name: str, head: str) -> str:
-        """The oldest of the agent's own commits."""
-        *_, first = self.own_commits(name, head)
+        """The oldest of the agent's own commits; ``foreign-branch`` if there is none."""
+        *_, first = self.last_own(name, head), *self.own_commits(name, head)
         return first.cid
 
     def last_own(self, name: str, head: str) -> AgentCommit:
