@@ -415,8 +415,12 @@ class TraceService:
         components = self._components
         components.purging.check(agent, text)
         purged = components.purging.purge(agent, text)  # first: it is refused without the proof that the policy asks for
-        remaining = components.captures.purge(agent, text, components.git.handle.common_dir)
-        return purged._replace(remaining=(*remaining, *purged.remaining))
+        captured = components.captures.purge(agent, text, components.git.handle.common_dir)
+        # Again, for entries of events that were ingested meanwhile and for pages that held the rows of captured sessions.
+        again = components.purging.purge(agent, text)
+        remaining = dict.fromkeys((*captured, *purged.remaining, *again.remaining))
+        traces, pending = purged.traces + again.traces, purged.pending + again.pending
+        return again._replace(traces=traces, pending=pending, remaining=tuple(remaining))
 
     @verb("POST", "/relink", ADMIN, "upkeep")
     def relink(self, *, onto: str | None = None) -> list[Relinked]:

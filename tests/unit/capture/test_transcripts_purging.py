@@ -7,6 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import clia
+from clia.capture import purging
+from clia.capture.purging import purge_captures
 from clia.capture.spool_reader import REJECTED, rejected
 from clia.capture.tools import claude_code
 from clia.capture.transcripts import TranscriptCursor, read_events, with_texts
@@ -15,6 +17,8 @@ from support.fake_secrets import FAKES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 LEAK = 'blue "harbour" Österreich'
 SESSION = "abcdef12-9"
@@ -97,6 +101,24 @@ def test_no_file_or_table_contains_the_text_after_a_purge(root: Path, space: cli
     assert files_with(root, LEAK) == []
     assert len(os.listdir(os.path.join(spool, REJECTED))) == 2
     assert space.traces.search(LEAK) == []
+
+
+def test_a_purge_covers_events_that_are_ingested_while_it_runs(
+    root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def purge_after_ingest(*arguments: Any) -> list[str]:
+        run_ingest(root)
+        return purge_captures(*arguments)
+
+    hook(root, "UserPromptSubmit", prompt="innocent")
+    run_ingest(root)
+    hook(root, "UserPromptSubmit", prompt=f"Again: {LEAK}")
+    monkeypatch.setattr(purging, "purge_captures", purge_after_ingest)
+    purged = space.traces.purge(f"claude-{SESSION[:8]}", LEAK)
+    assert purged.pending == 1
+    assert space.traces.search("Again") != []
+    assert space.traces.search(LEAK) == []
+    assert files_with(root, LEAK) == []
 
 
 def test_a_purge_lists_files_that_a_hook_is_still_writing(root: Path, space: clia.Space) -> None:
