@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia.api.derivation import all_verbs
-from clia.errors import CliaError
+from clia.errors import CliaError, GitError
 from clia.facade.config import ForgeOptions
 from clia.forge.app import create_app
 from clia.forge.forge import forge_of
@@ -47,9 +47,10 @@ PARTS = {
 MISSING, DAMAGED = "missing", "damaged"
 FAULTY = [f"bad-{part}-{damage}" for part in PARTS for damage in (MISSING, DAMAGED)]
 USUAL = {"name": "fine", "agent": "fine", "text": "fine", "commit": "fine", "into": "fine", "from_": "helper"}
-NAMED = {
+NAMED: dict[str, dict[str, Any]] = {
     "is_a": {"name": "finding", "ancestor": "agent-commit"},
     "blame": {"text": "main", "path": "a"},
+    "why": {"path": "a", "line": 1, "commit": "main"},
     "authorship": {"text": "main"},
     "fork_point": {"one": "fine", "other": "done"},
     "conflicts": {"into": "fine", "from_": "done"},
@@ -66,7 +67,7 @@ CHANGING = {"verify", "verify_trust", "fleet", "observation_gaps", "doctor"}
 
 
 def populate(root: Path) -> None:
-    """Agents, each with commits, traces, relations and a live session; one landed."""
+    """Agents, each with commits, traces, relations and a live session; one landed, one clashes with others."""
     with clia.init(root, settings=settings()) as space:
         (root / "a").write_text("1\n")
         git("add", "a", cwd=root)
@@ -84,6 +85,9 @@ def populate(root: Path) -> None:
         space.commit("helper", "finding", changes={"h": b"h\n"})
         space.merge("fine", "helper")
         space.start("fine", "flow")
+        space.spawn_at("rival", clia.Briefing(title="rival"), "main")
+        space.commit("rival", "finding", changes={"d/0": b"rival\n"})
+        space.peers.key()  # created when it is read first
         space.spawn_at("done", clia.Briefing(title="done"), "main")
         space.commit("done", "finding", changes={"l": b"1\n2\n"})
         space.land("done", "main")
@@ -163,7 +167,7 @@ def test_verify_names_each_damaged_agent(damaged: Damaged) -> None:
     report = damaged.space.verify()
     assert mentioned(finding.ref or "" for finding in report.findings) == set(FAULTY)
     assert not any("fine" in (finding.ref or "") or "done" in (finding.ref or "") for finding in report.findings)
-    assert report.agents == len(FAULTY) + 3
+    assert report.agents == len(FAULTY) + 4
 
 
 def test_the_list_shows_why_a_state_cannot_be_read(damaged: Damaged) -> None:
@@ -174,6 +178,32 @@ def test_the_list_shows_why_a_state_cannot_be_read(damaged: Damaged) -> None:
     assert states["bad-head-missing"].kind is None
     assert states["bad-events-missing"].kind == "finding"
     assert "not found" in Commands(damaged.root)("list")
+
+
+@pytest.mark.parametrize("branch_moved", [False, True], ids=["forward", "merge"])
+def test_a_change_whose_file_cannot_be_read_is_listed_with_its_problem_beside_others(tmp_path: Path, branch_moved: bool) -> None:
+    root = tmp_path / "space"
+    with clia.init(root, settings=settings()) as space:
+        (root / "a").write_text("1\n")
+        git("add", "a", cwd=root)
+        git("commit", "-qm", "start", cwd=root)
+        for name in ("one", "two", "bad"):
+            space.spawn_at(name, clia.Briefing(title=name), "main")
+            space.commit(name, "finding", changes={"a": f"{name}\n".encode()})
+        if branch_moved:
+            (root / "b").write_text("1\n")
+            git("add", "b", cwd=root)
+            git("commit", "-qm", "more", cwd=root)
+    cid = git("rev-parse", "agents/bad:a", cwd=root).strip()
+    (root / ".git/objects" / cid[:2] / cid[2:]).unlink()
+    with clia.open(root, settings=settings()) as space:
+        problems = {change.agent: change.problem for change in space.changes()}
+        assert (problems["one"], problems["two"]) == (None, None)
+        assert problems["bad"]
+        assert [clash[:2] for clash in space.changes.clashes()] == [("one", "two")]
+        assert space.changes.get("one").forecast.outcome == "lands"
+        with pytest.raises(GitError):
+            space.changes.get("bad")
 
 
 COMMANDS = (
