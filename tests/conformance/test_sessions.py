@@ -677,7 +677,8 @@ def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(place: S
     assert commit.behaviour == scout.sessions.flow("approval").cid
     committer = commit.committer
     assert (commit.author.name, committer.name, committer.email) == ("scout", "Ann", "ann@example.org")
-    assert commit.meta == {"asked": {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}}
+    asked = {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}
+    assert commit.meta == {"asked": asked, "kind": "human"}
     assert git("rev-parse", f"{decision.cid}^{{tree}}", cwd=place.root) == git("rev-parse", f"{head}^{{tree}}", cwd=place.root)
     bound = scout.traces.of(decision.cid)
     assert bound is not None

@@ -236,7 +236,7 @@ def test_the_merged_profile_is_frozen_into_the_record_and_named_in_the_commits(t
     assert profile["slug"] == "scout"
     cid = space.commit("scout", "finding", {"a": b"1"})
     assert space.show(cid).profile == space.show(agent.genesis).profile == agent.profile is not None
-    document.write_text(json.dumps({"slug": "scout", "role": "sleeps"}))
+    document.write_text(json.dumps({"slug": "scout", "role": "sleeps", "guardrails": ["no force pushes"]}))
     assert space.record_of("scout")["profile.json"] == profile
     assert space.spawn("second", BRIEFING, slug="scout").profile not in (None, agent.profile)
     assert space.spawn("third", BRIEFING).profile is None

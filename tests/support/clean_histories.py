@@ -332,7 +332,7 @@ def _enrol(history: CleanHistory, space: clia.Space) -> None:
         space.trust.revoke(history.random.choice(idle), history.text)
         return
     key = signer_of(bytes([history.random.randrange(256) for _ in range(32)])).public.text
-    space.trust.enrol(f"idle {history.text}", key, history.random.choice(("machine", "witness")))
+    space.trust.enrol(f"idle-{history.number}", key, history.random.choice(("machine", "witness")))
 
 
 def _maintain(history: CleanHistory, space: clia.Space) -> None:

@@ -155,7 +155,9 @@ class ActChecks:
         def check(statement: PersonalStatement, _: Proved) -> None:
             if act.verb == LAND:
                 landed = self._checks.commit(str(act.body.get("cid")), quiet=True)
-                place = str(act.body.get("head")), landed.tree if landed is not None else "", stated_landing(act.body)
+                # Branches of people are not published: a clone may have the event of a landing without its commit.
+                tree = landed.tree if landed is not None else statement.tree
+                place = str(act.body.get("head")), tree, stated_landing(act.body)
             else:
                 place = commit.parents[0] if commit.parents else "", commit.tree, act.body
             _check_act(statement, act, place)
@@ -210,7 +212,9 @@ class ActChecks:
         return None if landed.parents == expected else "its commit has other parents"
 
     def _landed_paths(self, body: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The paths that a landing changed on its branch; None if they cannot be read."""
+        """The paths that a landing changed on its branch; None if they cannot be read. Empty if its commit is not in this clone."""
+        if self._checks.commit(str(body.get("cid")), quiet=True) is None:
+            return ()
         commits = [self._checks.commit(str(body[key]), quiet=True) for key in ("base", "cid") if body.get(key) is not None]
         if None in commits or not commits:
             return None

@@ -308,7 +308,8 @@ def test_a_long_question_is_shortened_in_the_decision_and_complete_if_it_was_ask
     large = {"question": "Long?", "log": "drain " * 40_000, "choices": ["yes", "no"]}
     forge.space.start("scout", "question", {"payload": large})
     forge.space.decide("scout", "yes")
-    assert decision(forge).meta == {"asked": {"question": "Long?"}, "cut": True, "asked_sha256": question_digest(large)}
+    cut = {"asked": {"question": "Long?"}, "cut": True, "asked_sha256": question_digest(large), "kind": "human"}
+    assert decision(forge).meta == cut
     browser = forge.browser()
     page = browser.get(f"{forge.base}/inbox/scout/1.1").text
     assert questions(page) == ["Long?"]

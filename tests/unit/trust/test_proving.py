@@ -11,6 +11,7 @@ import pytest
 
 import clia
 from clia.errors import AwaitsOthers, CliaError, Conflict, Denied, InvalidInput, StaleRef
+from clia.facade.backends import connect
 from clia.testing import Crash, components, crash_at
 from clia.trust.proving import preview, supplied
 from clia.trust.statements import read_statement
@@ -128,6 +129,21 @@ def test_a_landing_by_an_agent_needs_no_person_unless_the_policy_names_it(root: 
     with opened_by(root, BOB) as space:
         land(space)
         assert (codes(space), space.trust.verify().acts) == (set(), {"attested": 2, "ssh": 1})
+
+
+def test_a_clone_without_the_branch_of_people_has_landings_that_are_proved(root: Path, tmp_path: Path) -> None:
+    """Such a clone cannot see which files a landing changed, so rules about files are checked where the branch is."""
+    with opened_by(root, ADA) as space:
+        space.trust.set_policy({"rules": [{"verbs": ["land"], "paths": ["docs/*"], "strength": "ssh", "threshold": 2}]})
+        land(space)
+        landed = components(space).core.refs.get("refs/heads/main")
+    place = tmp_path / "clone"
+    subprocess.run(["git", "init", "-q", "--bare", str(place)], check=True)
+    refs = ["+refs/heads/agents/*:refs/heads/agents/*", "+refs/clia/*:refs/clia/*", "+refs/notes/*:refs/notes/*"]
+    subprocess.run(["git", "fetch", "-q", str(root), *refs], cwd=place, check=True)
+    assert subprocess.run(["git", "cat-file", "-e", str(landed)], cwd=place, check=False).returncode != 0
+    report = verify_trust(connect(str(place), settings(tmp_path / "ada")))
+    assert (report.findings, report.acts) == ((), {"ssh": 1})
 
 
 def test_an_answer_may_be_empty_or_null_and_its_statement_says_which(root: Path) -> None:

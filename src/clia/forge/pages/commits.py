@@ -16,6 +16,7 @@ from clia.forge.pages.inbox import asked_in, decided_value
 from clia.forge.rendering import diffs, traces
 from clia.forge.rendering.texts import escaped, visible
 from clia.git.records import EXECUTABLE, FILE, FOLDER, LINK, SUBMODULE
+from clia.sessions.model import HUMAN
 from clia.space.attribution.authorship import in_words
 from clia.space.attribution.index import FILE_MAX
 from clia.trust.statements import WHOLE_QUESTION
@@ -23,7 +24,7 @@ from clia.values.refs import is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from markupsafe import Markup
@@ -70,6 +71,13 @@ def find(visit: Visit) -> AgentCommit:
         raise NoSuchObject(f"unknown agent or commit {text!r}", fields={"text": text}) from None
 
 
+def _beside_the_question(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The open fields of a decision that the question does not show. The kind of a request to people goes without saying."""
+    return {
+        key: value for key, value in meta.items() if key not in ("asked", "cut", WHOLE_QUESTION) and (key, value) != ("kind", HUMAN)
+    }
+
+
 def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
     commit, space = find(visit), visit.space
     trace = space.traces.of(commit.cid)
@@ -83,7 +91,7 @@ def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
         commit=commit,
         value=decided_value(commit),
         asked=question,
-        meta={key: value for key, value in commit.meta.items() if question is None or key not in ("asked", "cut", WHOLE_QUESTION)},
+        meta=commit.meta if question is None else _beside_the_question(commit.meta),
         children=space.views.children(commit.cid, _WALKED, _CHILDREN),
         entries=traces.view(entries[:_ENTRIES]),
         entry_count=len(entries),
