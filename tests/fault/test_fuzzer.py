@@ -196,15 +196,20 @@ def test_locks_of_killed_gits_are_removed_but_not_those_of_clia(tmp_path: Path) 
 
 
 NOT_PLAYED = {
-    **dict.fromkeys(("brief", "check_answer", "check_flow", "rule"), "they change nothing"),
+    **dict.fromkeys(("brief", "check_answer", "check_flow", "rule", "state_decision"), "they change nothing"),
     **dict.fromkeys(
         ("add_peer", "announce", "change_peer", "grant", "remove_peer", "revoke", "share", "sync"),
         "they need another space: test_federation_crashes.py",
     ),
-    **dict.fromkeys(("enrol_key", "revoke_key", "set_trust_policy"), "they need the keys of people: tests/unit/trust"),
+    **dict.fromkeys(
+        ("decide_with_proofs", "enrol_key", "revoke_key", "set_trust_policy"), "they need the keys of people: tests/unit/trust"
+    ),
+    "endorse_history": "it needs history from before a space was signed: tests/unit/trust/checkpoints/test_service.py",
     "init_trust": "spaces sign from the start",
     "follow_policy": "it needs a policy of the operator: test_behaviour_faults.py",
-    **dict.fromkeys(("add_journal_entry", "finish_agenda_item", "reprofile"), "they need the documents of an identity"),
+    **dict.fromkeys(
+        ("accept_loss", "add_journal_entry", "finish_agenda_item", "reprofile"), "they need the documents of an identity"
+    ),
     "retry": "it makes the last request of a failed session again, so that request has two answers",
 }
 OTHER_NAMES = {
