@@ -159,7 +159,8 @@ def test_init_with_a_hub_publishes_an_existing_space(tmp_path: Path, hub: Hub) -
     assert {"refs/clia/agents/scout", HEAD} <= set(report["published"])
     assert (report["created"], report["adopted"], report["hub"]["heads"]) == (False, [], "published")
     assert list(report["hub"]) == STATUS
-    assert sorted(ref for ref in refs_at(hub.repository) if not ref.startswith("refs/clia/log/")) == [
+    of_machines = ("refs/clia/log/", "refs/clia/checkpoints/")
+    assert sorted(ref for ref in refs_at(hub.repository) if not ref.startswith(of_machines)) == [
         "refs/clia/agents-published/scout",
         "refs/clia/agents/scout",
         "refs/clia/hub",

@@ -518,9 +518,10 @@ def test_publish_pushes_agents_and_reports_refused_refs(place: SpaceCli, tmp_pat
         space.trace("scout", "console", "hello")
         space.commit_with_trace("scout", "finding", {"a": b""})
     first = place.json("publish", "scout", "--remote", "hub", "--no-traces")
-    (log,) = place.git("for-each-ref", "--format=%(refname)", "refs/clia/log/").split()
+    checkpoints, log = place.git("for-each-ref", "--format=%(refname)", "refs/clia/checkpoints/", "refs/clia/log/").split()
+    of_all = ["refs/clia/space", "refs/clia/keys", log, checkpoints]
     assert {row["ref"]: row["state"] for row in first} == dict.fromkeys(
-        ["refs/clia/space", "refs/clia/keys", log, "refs/clia/agents-published/scout", "refs/clia/agents/scout"], "new"
+        [*of_all, "refs/clia/agents-published/scout", "refs/clia/agents/scout"], "new"
     )
     output_lines = place.run("publish", "--all", "--remote", "hub").out.splitlines()
     assert output_lines[0].split() == ["state", "ref"]

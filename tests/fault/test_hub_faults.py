@@ -9,7 +9,7 @@ import os
 import signal
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -398,8 +398,12 @@ def test_what_the_hub_has_recorded_is_not_an_error_if_this_clone_cannot_follow(
             "attach": lambda: space.attach_trace(base, entries),
         }
         before, move = space.head("scout"), GitRefs.move
+
+        def move_unless_shared(refs: GitRefs, name: str, *rest: Any, **options: Any) -> None:
+            fail() if names.is_shared(name) else move(refs, name, *rest, **options)
+
         with monkeypatch.context() as patch:
-            patch.setattr(GitRefs, "move", lambda refs, name, *rest: fail() if names.is_shared(name) else move(refs, name, *rest))
+            patch.setattr(GitRefs, "move", move_unless_shared)
             verbs[verb]()
         assert notices[0].startswith("recorded at the hub, but not here yet (")
         assert space.head("scout") == before

@@ -369,6 +369,12 @@ class GitPorcelain(GitWorktrees):
         urls = self._settings_of(remote, "url")
         return urls[0] if urls else None
 
+    def push_address(self, remote: str) -> str | None:
+        """Where pushes to a remote go, if fetches come from elsewhere: ``pushurl`` and ``pushInsteadOf`` in git's configuration."""
+        configured = self._handle.repo.remotes[remote]
+        address = configured.push_url
+        return address if address and address != configured.url else None
+
     def remove_fetch_rules(self, remote: str, rules: Sequence[str]) -> list[str]:
         """Remove fetch rules from the configuration of a remote; return those removed."""
         if remote not in self.remotes():

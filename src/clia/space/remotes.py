@@ -178,6 +178,19 @@ def fetch_rules(remote: str) -> list[str]:
     return [f"+{source}*:{names.TRACKING}{remote}/{kind}*" for kind, source in names.KINDS]
 
 
+class _PushTarget(NamedTuple):
+    """The repository that pushes to a remote go to. It may be another one than fetches come from."""
+
+    remote: str
+    source: str  # what git fetches from
+    place: str  # of its tracking refs and of what it has shown: the name of the remote, or one of its own
+
+    @classmethod
+    def of(cls, porcelain: GitPorcelain, remote: str) -> _PushTarget:
+        address = porcelain.push_address(remote)
+        return cls(remote, remote, remote) if address is None else cls(remote, address, f"{remote}.push")
+
+
 class RemoteExchange:
     def __init__(
         self,
@@ -217,7 +230,7 @@ class RemoteExchange:
                 adopted.append(Adopted(ref, outcome, cid))
             if outcome not in (DIVERGED, REFUSED, UNSOUND):
                 settled[tracked] = cid
-        self._settle_checkpoints(remote)
+        self._settle_checkpoints(remote, complete=fetch)
         if not self._core.refs.shared:  # a hub's are compared with
             self._porcelain.forget_fetched(settled)
         return [item for item in adopted if item.what != UNSOUND]
@@ -281,17 +294,18 @@ class RemoteExchange:
             core.require_known(name)
         present |= self._present(refs) if absent else set()  # fetched from other machines
         named = str if self._heads(heads) == AS_BRANCHES else names.published
-        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named, self._replaced_logs(remote, logs))
+        target = _PushTarget.of(self._porcelain, remote)
+        pushed = self._porcelain.push(remote, [ref for ref in refs if ref in present], named, self._replaced_logs(target, logs))
         if any(ref.state == "refused" for ref in pushed):
             return pushed
-        return [*pushed, *self._publish_attribution(remote), *(self._publish_checkpoints(remote) if logs else ())]
+        return [*pushed, *self._publish_attribution(target), *(self._publish_checkpoints(target) if logs else ())]
 
-    def _replaced_logs(self, remote: str, logs: Sequence[str]) -> dict[str, str]:
+    def _replaced_logs(self, target: _PushTarget, logs: Sequence[str]) -> dict[str, str]:
         """What the remote has of logs of this clone, if ours continue it: a log is one commit, which replaces the one before."""
         replaced: dict[str, str] = {}
         for ref in logs:
-            tracked = names.tracking(remote, ref)
-            self._porcelain.fetch(remote, [f"+{ref}*:{tracked}*"])
+            tracked = names.tracking(target.place, ref)
+            self._porcelain.fetch(target.source, [f"+{ref}*:{tracked}*"])
             ours, theirs = self._core.refs.get(ref), self._core.refs.get(tracked)
             if theirs is None:
                 continue
@@ -315,35 +329,45 @@ class RemoteExchange:
             return {ref for ref in refs if self._core.refs.get(ref) is not None}
         return {ref for prefix in ("refs/heads/agents/", "refs/clia/", names.NOTES) for ref, _ in self._core.refs.under(prefix)}
 
-    def _settle_checkpoints(self, remote: str) -> list[tuple[str, str | None, str]]:
-        """Settle what was fetched of checkpoints and cosignatures; returns what the remote lacks."""
+    def _settle_checkpoints(self, place: str, *, complete: bool = True) -> list[tuple[str, str | None, str]]:
+        """Settle what was fetched of checkpoints and cosignatures; returns what the remote lacks.
+
+        ``complete``: they were fetched just now, so the remote has no others. Their tracking refs are removed: a later fetch would
+        not remove those that the remote no longer has.
+        """
         kinds = (names.CHECKPOINTS, names.COSIGNATURES)
-        fetched = [item for kind in kinds for item in self._core.refs.under(names.tracking(remote, kind))]
+        fetched = {ref: cid for kind in kinds for ref, cid in self._core.refs.under(names.tracking(place, kind))}
         if self._checkpoints is None:
             return []
-        theirs = {str(names.tracked(ref)): cid for ref, cid in fetched}
-        return [(ref, old, new) for ref, old, new in self._checkpoints().settle(remote, theirs) if new is not None]
+        theirs = {str(names.tracked(ref)): cid for ref, cid in fetched.items()}
+        moves = self._checkpoints().settle(place, theirs, complete=complete)
+        if not self._core.refs.shared:
+            self._porcelain.forget_fetched(fetched)
+        return [(ref, old, new) for ref, old, new in moves if new is not None]
 
-    def _publish_checkpoints(self, remote: str) -> list[Pushed]:
+    def _publish_checkpoints(self, target: _PushTarget) -> list[Pushed]:
         """Push the checkpoints and cosignatures that the remote lacks, and the logs that they name."""
         if self._checkpoints is None:
             return []
         checkpoints = self._checkpoints()
         kinds = (names.LOGS, names.CHECKPOINTS, names.COSIGNATURES)
-        self._porcelain.fetch(remote, [f"+{kind}*:{names.tracking(remote, kind)}*" for kind in kinds])
-        logs = {str(names.tracked(ref)): cid for ref, cid in self._core.refs.under(names.tracking(remote, names.LOGS))}
-        moves = [*checkpoints.missing_logs(logs), *self._settle_checkpoints(remote)]
-        pushed = self._porcelain.replace(remote, moves)
-        checkpoints.pushed(remote, [move for move in moves if all(item.state != "refused" for item in pushed)])
+        self._porcelain.fetch(target.source, [f"+{kind}*:{names.tracking(target.place, kind)}*" for kind in kinds])
+        fetched = dict(self._core.refs.under(names.tracking(target.place, names.LOGS)))
+        logs = {str(names.tracked(ref)): cid for ref, cid in fetched.items()}
+        moves = [*checkpoints.missing_logs(logs), *self._settle_checkpoints(target.place)]
+        if not self._core.refs.shared:
+            self._porcelain.forget_fetched(fetched)
+        pushed = self._porcelain.replace(target.remote, moves)
+        checkpoints.pushed(target.place, [move for move in moves if all(item.state != "refused" for item in pushed)])
         return pushed
 
-    def _publish_attribution(self, remote: str) -> list[Pushed]:
+    def _publish_attribution(self, target: _PushTarget) -> list[Pushed]:
         """Push the notes on the authors of lines, united with those at the remote: every clone writes them."""
         ref, refs = names.ATTRIBUTION, self._core.refs
         if refs.get(ref) is None:
             return []
-        self._porcelain.fetch(remote, [f"+{ref}*:{names.tracking(remote, ref)}*"])
-        theirs = refs.get(names.tracking(remote, ref))
+        self._porcelain.fetch(target.source, [f"+{ref}*:{names.tracking(target.place, ref)}*"])
+        theirs = refs.get(names.tracking(target.place, ref))
         if theirs is not None:
             self._settle(ref, theirs)
-        return self._porcelain.push(remote, [ref])
+        return self._porcelain.push(target.remote, [ref])

@@ -147,8 +147,8 @@ class _Check:
         return set(self._place.git("rev-list", str(self._space.find(name))).split())
 
     def _messages(self, name: str) -> Counter[str]:
-        """How often each token is in the messages of an agent's own commits."""
-        own = self._space.session_log(name)
+        """How often each token is in the messages of an agent's own commits; one that undoes another names that one."""
+        own = [commit for commit in self._space.session_log(name) if not commit.subject.startswith('Revert "')]
         return Counter(token for commit in own for token in set(_TOKEN.findall(commit.message)))
 
     def _commits(self) -> Iterator[str]:

@@ -5,10 +5,14 @@ Each chooses what to do by the state of the space, and returns what must be true
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clia
 from clia.errors import CliaError
+from clia.trust.checkpoints.signed_notes import COSIGNATURE, NoteKey
 from support.fuzzer import peers, upkeep_verbs
 from support.fuzzer.act import MANY, Act, Skipped
 from support.fuzzer.place import FLOW, Outcome, be_impatient
@@ -200,6 +204,43 @@ def accept_finding(act: Act) -> Facts:
     return []
 
 
+def make_checkpoint(act: Act) -> Facts:
+    act.space.witnesses.checkpoint()
+    return []
+
+
+def trust_witness(act: Act) -> Facts:
+    private = Ed25519PrivateKey.from_private_bytes(sha256(act.text.encode()).digest())
+    public = private.public_key().public_bytes_raw()
+    act.space.witnesses.trust(NoteKey(f"w.example/{act.place.mark}", COSIGNATURE, public).text)
+    return []
+
+
+def rename_agent(act: Act) -> Facts:
+    """What was done under the former name stays there."""
+    former, name = act.agent(), f"agent-{act.place.mark}"
+    return [("agent", name), ("commit", name, act.space.agents.rename(former, name).commit)]
+
+
+def delete_agent(act: Act) -> Facts:
+    """Delete an agent that did nothing. It is refused if somebody gives it work first."""
+    name = f"agent-{act.place.mark}"
+    act.space.spawn(name, clia.Briefing(title="Do nothing"))
+    act.space.agents.delete(name)
+    return []
+
+
+def undo(act: Act) -> Facts:
+    """Undo the last change, except for spawns and retractions: these were acknowledged for good."""
+    last = act.space.undoing.last_change()
+    if last.verb == "spawn" or last.what.startswith("retracted: "):
+        raise Skipped
+    if last.what.startswith("recorded: "):
+        act.place.begin("unrelate", *last.what.removeprefix("recorded: ").split())
+    act.space.undoing.undo(change=last.change)
+    return []
+
+
 def claim(act: Act) -> Facts:
     act.space.claim(act.agent())
     return []
@@ -300,6 +341,11 @@ VERBS: dict[str, tuple[Callable[[Act], Facts], int]] = {
     "rotate-key": (rotate_key, 1),
     "rotate-machine-key": (rotate_machine_key, 1),
     "accept-finding": (accept_finding, 1),
+    "make-checkpoint": (make_checkpoint, 2),
+    "trust-witness": (trust_witness, 1),
+    "rename-agent": (rename_agent, 1),
+    "delete-agent": (delete_agent, 1),
+    "undo": (undo, 2),
     "claim": (claim, 1),
     "checkout": (checkout, 1),
     "commit-dir": (commit_dir, 2),

@@ -64,16 +64,17 @@ class CheckpointExchange:
             if log is None or not seconds or self._core.now() - log.newest.at >= seconds:
                 self._writer.make()
 
-    def settle(self, remote: str, theirs: Mapping[str, str]) -> list[Move]:
+    def settle(self, remote: str, theirs: Mapping[str, str], *, complete: bool = True) -> list[Move]:
         """Adopt what a remote has in addition to ours; returns the moves to push, with the values that it has now.
 
-        ``theirs``: the refs below ``refs/clia/checkpoints`` and ``refs/clia/cosignatures`` of the remote.
+        ``theirs``: the refs below ``refs/clia/checkpoints`` and ``refs/clia/cosignatures`` of the remote. ``complete``: it has no
+        others, so one that it showed before and that is not among them is gone.
         """
         git = self._git
         ours = dict(item for prefix in (names.CHECKPOINTS, names.COSIGNATURES) for item in git.refs.under(prefix))
         seen_machines = {ref.removeprefix(f"{names.SEEN}{remote}/") for ref, _ in git.refs.under(f"{names.SEEN}{remote}/")}
         moves: list[Move] = []
-        for ref in sorted({*ours, *theirs, *map(names.checkpoints, seen_machines)}):
+        for ref in sorted({*ours, *theirs, *map(names.checkpoints, seen_machines)} if complete else theirs):
             if ref.startswith(names.CHECKPOINTS):
                 new = self._settle_log(remote, ref, ours.get(ref), theirs.get(ref))
             else:

@@ -240,6 +240,35 @@ def test_a_hub_rolled_back_to_yesterday_is_found_by_a_clone_that_saw_a_newer_che
     assert codes(checked(stranger(remote, "fresh"), since=seen, strict=False)) == {"rolled-back"}
 
 
+def test_a_remote_without_its_checkpoints_is_found_by_a_fetch_only(space: clia.Space, tmp_path: Path, remote: Path) -> None:
+    """Adoption leaves no tracking refs, so without a fetch nothing is known about the remote."""
+    space.publish(["scout"])
+    space.adopt()
+    assert git(tmp_path / "project", "for-each-ref", "refs/clia-tracking") == ""
+    (ref,) = git(remote, "for-each-ref", "--format=%(refname)", "refs/clia/checkpoints").split()
+    git(remote, "update-ref", "-d", ref)
+    space.adopt(fetch=False)
+    assert space.trust.verify().findings == ()
+    space.adopt()
+    assert codes(space.trust.verify()) == {"remote-rolled-back"}
+
+
+def test_what_was_pushed_elsewhere_is_not_expected_where_fetches_come_from(space: clia.Space, tmp_path: Path, remote: Path) -> None:
+    git(tmp_path, "init", "-q", "--bare", "fork.git")
+    git(tmp_path / "project", "config", "remote.origin.pushurl", str(tmp_path / "fork.git"))
+    for number in range(2):
+        space.commit("scout", "finding", {"a": b"%d" % number})
+        assert {pushed.state for pushed in space.publish(["scout"])} <= {"new", "moved", "same"}
+        assert space.adopt() == []
+    assert git(remote, "for-each-ref") == ""
+    assert space.trust.verify().findings == ()
+    assert git(tmp_path / "project", "for-each-ref", "refs/clia-tracking") == ""
+    (ref,) = git(tmp_path / "fork.git", "for-each-ref", "--format=%(refname)", "refs/clia/checkpoints").split()
+    git(tmp_path / "fork.git", "update-ref", "-d", ref)
+    space.publish(["scout"])
+    assert codes(space.trust.verify()) == {"remote-rolled-back"}
+
+
 @pytest.mark.parametrize("step", exchange.STEPS)
 def test_a_process_that_dies_while_it_notices_a_rollback_has_noted_it(tmp_path: Path, remote: Path, step: str) -> None:
     one, settings = tmp_path / "one", far_apart()

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -66,12 +67,10 @@ class Client(NamedTuple):
     def post(
         self, data: bytes, path: str = "/add-checkpoint", headers: dict[str, str] | None = None, method: str = "POST"
     ) -> Answer:
-        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)
-        connection.request(method, path, data, headers or {})
-        response = connection.getresponse()
-        answer = Answer(response.status, response.headers["Content-Type"], response.read().decode())
-        connection.close()
-        return answer
+        with closing(http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)) as connection:
+            connection.request(method, path, data, headers or {})
+            with connection.getresponse() as response:
+                return Answer(response.status, response.headers["Content-Type"], response.read().decode())
 
 
 @pytest.fixture
