@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_many_published_refs_are_counted_and_those_that_the_remote_objects_to_are_listed(
     space: clia.Space, repo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merges, "_MOST_PUSHED", 5)
+    monkeypatch.setattr(merges, "_MOST_PUSHED", 6)
     hub = tmp_path / "hub.git"
     git("init", "-q", "--bare", "hub.git", cwd=tmp_path)
     git("remote", "add", "origin", str(hub), cwd=repo)
@@ -35,7 +35,7 @@ def test_many_published_refs_are_counted_and_those_that_the_remote_objects_to_ar
     assert (code, out.splitlines()[0].split()) == (0, ["state", "ref"])
     for name in ("two", "three"):
         space.spawn(name, BRIEFING)
-    assert publish() == (0, "9 refs: 4 new, 1 moved, 4 same (--json lists them)\n"), "the log of moves has moved"
+    assert publish() == (0, "10 refs: 4 new, 2 moved, 4 same (--json lists them)\n"), "the log and the checkpoint have moved"
     commit = space.commit("two", "finding", changes={"a": b"1"})
     publish()
     git("update-ref", "refs/heads/agents/two", f"{commit}~1", cwd=repo)
