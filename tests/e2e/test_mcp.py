@@ -122,6 +122,12 @@ async def _work(driver: Driver, agent: str, you: dict[str, str]) -> None:
     assert {"path": "b.bin", "bytes": 2} in (await driver.do("files", at=agent))["listed"]
     assert (await driver.do("files", at=agent, paths=["b.bin"]))["files"] == {"b.bin": {"base64": "/wA="}}
     assert {change["path"] for change in (await driver.do("diff", of=agent))["changed"]} == set(changes)
+    (reason,) = (await driver.do("why", path="a.txt", line=1, commit=agent))["reasons"]
+    assert (reason["author"], reason["lines"], reason["result"]) == (agent, ["one"], "verified")
+    (open_change,) = [change for change in (await driver.do("changes"))["changes"] if change["agent"] == agent]
+    assert (open_change["head"], open_change["onto"], open_change["files"]) == (commit["cid"], "main", 3)
+    change = await driver.do("change", **you)
+    assert ([own["cid"] for own in change["commits"]], change["forecast"]["outcome"]) == ([commit["cid"]], "lands")
 
 
 async def _other_agents(driver: Driver, agent: str, you: dict[str, str]) -> None:
@@ -135,6 +141,7 @@ async def _other_agents(driver: Driver, agent: str, you: dict[str, str]) -> None
     clash = await driver.do("merge", **{"from": helper}, **into)
     assert (clash["outcome"], [conflict["path"] for conflict in clash["paths"]]) == ("conflicts", ["a.txt"])
     heads = {"ours": clash["ours"], "theirs": clash["theirs"]}
+    assert {"first": agent, "second": helper, "paths": ["a.txt"]} in (await driver.do("changes"))["clashes"]
     await driver.do("resolve", **{"from": helper}, **heads, changes={"a.txt": "one, eins\n"}, message="both", **into)
     assert (await driver.do("merge", **{"from": helper}, **into))["outcome"] == "up_to_date"
     await driver.do("relate", kind="reviews", dst=agent, src=helper)

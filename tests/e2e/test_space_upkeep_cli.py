@@ -663,7 +663,9 @@ def test_an_agent_is_archived_and_restored(cli: UpkeepCli) -> None:
 
 def test_doctor_describes_the_space(cli: UpkeepCli, tmp_path: Path) -> None:
     with cli.space() as space:
-        expected = {"id": space.id, "agents": 3, "ailments": [], "beside": 0, "broken_checkouts": [], "drifted": [], "lines": []}
+        expected: dict[str, object] = {key: [] for key in ("ailments", "broken_checkouts", "lost", "drifted", "lines")}
+        expected |= {"id": space.id, "agents": 3, "beside": 0}
+        expected["signing"] = {"signing": True, "code": None, "problem": None, "hints": [], "enrolled": True}
     (cli.root / "deep").mkdir()
     assert cli.json("doctor", "--path", "deep")["space"] == expected
     assert f"space       {expected['id']}, 3 active agents" in cli("doctor").out

@@ -116,8 +116,16 @@ EXAMPLES = {
     "key enrol": "clia key enrol Ada --ssh ~/.ssh/id_ed25519.pub --may owner",
     "key revoke": 'clia key revoke SHA256:… -m "laptop stolen"',
     "key rotate": "clia key rotate --machine",
+    "key endorse": 'clia key endorse -m "compared with the backup of May"',
     "key accept": 'clia key accept rewound-ref refs/heads/agents/scout -m "dropped on purpose"',
     "key allowed-signers": "clia key allowed-signers",
+    "witness checkpoint": "clia witness checkpoint",
+    "witness list": "clia witness list",
+    "witness trust": "clia witness trust ci.example.org/shop+…",
+    "witness request": "clia witness request http://127.0.0.1:8338",
+    "witness key": "clia witness key --name ci.example.org/shop",
+    "witness cosign": "clia witness cosign --push origin",
+    "witness serve": "clia witness serve --port 8338",
     "policy show": "clia policy show",
     "policy waiting": "clia policy waiting",
     "policy set": "clia policy set policy.json",
@@ -201,9 +209,10 @@ A session is one run of a flow, a sandboxed Python program that suspends at each
 program or another agent. Questions to people are in clia inbox, and clia decide answers one. clia worker handles the
 rest.""",
     "landing": """\
-clia land brings an agent's work to a branch of yours: by default as one commit, to the branch that is checked out.
---no-ff keeps the agent's own commits behind a merge, --ff moves the branch to the agent's last commit. The git setting
-clia.land changes the default. clia blame follows each line to the agent's own commit.""",
+clia changes shows the work that has not landed, and whether it would land. clia land brings an agent's work to a branch
+of yours: by default as one commit, to the branch that is checked out. --no-ff keeps the agent's own commits behind a
+merge, --ff moves the branch to the agent's last commit. The git setting clia.land changes the default. clia blame
+follows each line to the agent's own commit.""",
     "sharing": """\
 Nothing leaves the repository until you publish it. clia publish pushes agents to a remote, outside of its branches;
 clia init in another clone adopts them. A hub (clia hub set) keeps several machines in sync. Peers (clia peer add) are

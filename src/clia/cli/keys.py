@@ -130,7 +130,8 @@ def key_accept(
 
 @command("key endorse")
 def key_endorse(
-    space: Space, reason: str = opt("TEXT", "why the history can be relied on", required=True)
+    space: Space,
+    reason: str = opt("TEXT", "why the history can be relied on", "-m --message", former="--reason", required=True),
 ) -> Answer[EndorsedHistory]:
     """Vouch for the history from before the space was signed.
 
@@ -159,9 +160,9 @@ def policy_show(space: Space) -> Answer[dict[str, Any]]:
 
 @command("policy waiting")
 def policy_waiting(space: Space) -> Answer[list[WaitingAct]]:
-    """List acts that some people have stated and that wait for more.
+    """List acts that wait for more people.
 
-    Another person does the same, with a key of their own.
+    Some people have stated each of them. Another person does the same, with a key of their own.
     """
     acts = space.trust.waiting()
 

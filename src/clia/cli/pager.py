@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 NO_PAGER = "--no-pager"
 PAGED = frozenset(
     (
-        *("log", "show", "diff", "blame", "authorship", "list", "tree", "graph", "relations", "remotes", "types", "help"),
+        *("log", "show", "diff", "blame", "why", "authorship", "list", "changes", "tree", "graph", "relations", "remotes"),
+        *("types", "help"),
         *("trace show", "trace pending", "trace history", "trace search", "flow list", "flow show"),
         *("behaviour list", "behaviour show", "behaviour diff", "behaviour lineage", "behaviour stats", "behaviour compare"),
         *("session list", "session show", "peer show", "cap list", "grant list", "key list", "gate explain"),

@@ -190,6 +190,21 @@ def _size(content: Content) -> int:
 why = served("why", "Why a line is there", "Follows lines through renames, landings and commits of people.")
 
 
+@tool("Work that has not landed", "changes", returns=ResultShape(changes="changes", clashes="changes.clashes"))
+def changes(call: ToolCall, **arguments: Any) -> Mapping[str, Any]:
+    """clashes are pairs of agents whose work has conflicts with each other. Nothing is changed."""
+    service = call.space.changes
+    return {"changes": service(**arguments), "clashes": service.clashes(**arguments)}
+
+
+change = served(
+    "changes.get",
+    "One agent's work that has not landed",
+    "forecast.outcome is lands, conflicts, refused or up-to-date. No tool lands work.",
+    name="change",
+    you="name",
+    names={"name": "agent"},
+)
 merge = served(
     "merge",
     "Merge another agent's work",

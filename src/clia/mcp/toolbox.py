@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from inspect import Parameter, signature
+from operator import attrgetter
 from typing import Annotated, NamedTuple
 
 from mcp.shared.exceptions import MCPError
@@ -64,8 +65,11 @@ def _shape(kind: Any) -> Shape:
 
 
 def verb_named(name: str) -> Verb:
-    """The verb that a space has under a name; a service that can be called is the verb that lists its items."""
-    member = getattr(Space, name)
+    """The verb that a space has under a name, such as ``merge`` or ``changes.get``.
+
+    A service that can be called is the verb that lists its items.
+    """
+    member = attrgetter(name)(Space)
     return verb_of(member.__call__ if isinstance(member, type) else member, "", name)
 
 
@@ -189,7 +193,7 @@ def served(verb: str, title: str, text: str = "", *, name: str = "", key: str = 
     """Serve a verb as it is. ``text``: more for models; ``name``: of the tool; ``key``: the field of a result that is a list."""
 
     def run(call: ToolCall, **arguments: Any) -> Any:
-        result = getattr(call.space, verb)(**arguments)
+        result = attrgetter(verb)(call.space)(**arguments)
         return {key: result} if key else result
 
     run.__name__, run.__doc__ = name or verb, text

@@ -107,7 +107,7 @@ class CommitStories:
         ``path``: the file that a decision must have seen, or any; ``onto``: commits of which one has the work in its history.
         """
         landing = self._landing_of(commit, agent, tuple(onto))
-        approvals = list(self._decided(commit, agent, path, landing))
+        approvals: list[LineApproval] = []
         if landing is not None:
             landed = self._core.read(landing.cid)
             by = f"{landed.committer.name} <{landed.committer.email}>"
@@ -115,6 +115,8 @@ class CommitStories:
             branch = None if landing.onto is None else landing.onto.removeprefix(names.BRANCHES)
             acts = (None, None, None, branch, strength, True, False, self.check(landing.cid).findings)
             approvals.append(LineApproval(LANDING, by, landed.committer.at, landing.cid, *acts))
+        # Decisions follow the landing: if both have the same time, the landing is newer, and the sort is stable.
+        approvals.extend(self._decided(commit, agent, path, landing))
         approvals.sort(key=lambda approval: approval.at or 0, reverse=True)
         nothing = (None, None, None, None, None, None, None, True, False, ())
         return (*approvals, *(LineApproval(REVIEW, name, *nothing) for name in self._reviewed_by(agent)))

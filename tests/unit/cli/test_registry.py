@@ -166,6 +166,7 @@ def test_an_agent_is_a_positional_argument_called_agent(name: str) -> None:
     ("words", "present"),
     [
         ("key accept CODE OBJECT --reason why", "key accept CODE OBJECT --message why"),
+        ("key endorse --reason why", "key endorse --message why"),
         ("key revoke KEY --reason=why", "key revoke KEY --message=why"),
         ("policy set FILE --reason why", "policy set FILE --message why"),
         ("agents journal --agent-slug scout --note x --idempotency-key k", "agents journal --slug scout --message x --key k"),

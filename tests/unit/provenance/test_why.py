@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,6 +81,17 @@ def test_a_landed_line_has_its_agent_trace_and_approvals(space: clia.Space) -> N
     decision = reason.approvals[1]
     assert (decision.by, decision.answer, decision.question, decision.covers) == (PERSON, "yes", "Is 4 right?", True)
     assert (decision.reason, reason.approvals[2].by) == ("I counted, too", "checker")
+
+
+def test_of_a_decision_and_a_landing_in_one_second_the_landing_is_newer(space: clia.Space, repo: Path) -> None:
+    now = datetime(2027, 1, 1, tzinfo=UTC)
+    with clia.open(repo, settings=settings()._replace(clock=lambda: now)) as opened:
+        opened.ask("scout", {"question": "Is 4 right?"})
+        opened.decide("scout", "yes")
+        opened.land("scout", "main")
+        approvals = reason_of(opened).approvals
+    at = int(now.timestamp())
+    assert [(approval.kind, approval.at) for approval in approvals] == [(LANDING, at), (DECISION, at)]
 
 
 def test_the_trace_shows_what_wrote_the_line_and_what_was_asked_and_said_before(space: clia.Space) -> None:
