@@ -62,21 +62,27 @@ class CleanHistory:
         self._stack = ExitStack()
 
     def play(self, steps: int = STEPS) -> None:
-        """Make the history. A refusal is an outcome like any other; other errors are not caught."""
+        """Make the history. A refusal is an outcome like any other; other errors are not caught. A step that has nothing to act on
+        does not count.
+        """
         with self._stack:
             self._start()
             weights = {name: weight for name, (_, weight) in STEPS_OF_HISTORIES.items()}
-            for _ in range(steps):
+            taken = 0
+            while taken < steps:
                 name = self.random.choices(list(weights), list(weights.values()))[0]
                 space = self.random.choice(self.spaces)
                 self.number += 1
                 try:
                     STEPS_OF_HISTORIES[name][0](self, space)
-                except (CliaError, _NothingToDo) as err:
-                    self.log.append(f"{self.number} {name}: {getattr(err, 'code', 'nothing to do')}")
+                except _NothingToDo:
+                    continue
+                except CliaError as err:
+                    self.log.append(f"{self.number} {name}: {err.code}")
                 else:
                     self.done[name] += 1
                     self.log.append(f"{self.number} {name} on {self.places[self.spaces.index(space)].name}")
+                taken += 1
             self._finish()
 
     def findings(self) -> list[str]:
