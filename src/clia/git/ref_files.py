@@ -11,9 +11,10 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import random
 import re
 import time
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from clia.git.libgit2 import git_error
 from clia.git.lock_files import LockFiles
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _LOGGED = ("refs/heads/", "refs/remotes/", "refs/notes/")
 _NOTHING = "0" * 40
 PACKED = "packed-refs"
+_PATIENCE, _PAUSE = 1.0, 0.002
+"""Seconds to wait for the lock of the packed refs, as git does: a change of them takes an instant."""
 
 
 class RefFiles:
@@ -89,8 +92,7 @@ class RefFiles:
 
     def remove_all(self, names: Sequence[str], logs: str) -> None:
         """Remove refs, whose locks the caller holds, in one change of the packed file. Their reflogs move to another directory."""
-        packed = os.path.join(self._common_dir, PACKED)
-        with self.locks.hold(f"{packed}.lock"):
+        with self._packed() as packed:
             content = _content(packed)
             remaining = edited(content, dict.fromkeys(names))
             if remaining is None:  # written by an old version of git
@@ -108,8 +110,7 @@ class RefFiles:
 
         Not as loose refs: a ``git pack-refs`` that packed a ref before it was removed still removes a loose ref of that value.
         """
-        packed = os.path.join(self._common_dir, PACKED)
-        with self.locks.hold(f"{packed}.lock"):
+        with self._packed() as packed:
             content = edited(_content(packed), refs) if refs else None
             if content is not None:
                 self.locks.replace(packed, content, durable=self._handle.durable)
@@ -120,6 +121,21 @@ class RefFiles:
             else:
                 with suppress(OSError):
                     self._log(name, None, cid, why)
+
+    @contextmanager
+    def _packed(self) -> Iterator[str]:
+        """Wait for the lock of the packed refs and hold it: the path of their file. Its holders wait for no other lock."""
+        packed, started = os.path.join(self._common_dir, PACKED), time.monotonic()
+        with ExitStack() as stack:
+            while True:
+                try:
+                    stack.enter_context(self.locks.hold(f"{packed}.lock"))
+                    break
+                except FileExistsError:
+                    if time.monotonic() - started > _PATIENCE:
+                        raise
+                time.sleep(_PAUSE * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
+            yield packed
 
     def bring_log(self, logs: str, name: str) -> None:
         """Bring back the reflog of a ref that has none yet."""
@@ -135,8 +151,7 @@ class RefFiles:
 
     def pack(self, prefixes: Sequence[str]) -> int:
         """Move loose refs into the packed file, as ``git pack-refs`` does, but only those below some prefixes; return how many."""
-        packed = os.path.join(self._common_dir, PACKED)
-        with self.locks.hold(f"{packed}.lock"):  # nobody removes a loose ref meanwhile
+        with self._packed() as packed:  # nobody removes a loose ref meanwhile
             loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._common_dir, prefix)}
             content = edited(_content(packed), loose) if loose else None
             if content is not None:

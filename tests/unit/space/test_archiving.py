@@ -14,7 +14,7 @@ import pytest
 
 import clia
 from clia.facade import background_upkeep, opening
-from clia.git import archive, refs
+from clia.git import archive, ref_files, refs
 from clia.git.porcelain import MANY_LOOSE
 from clia.space.upkeep import DAY, RECENT, IdleRules
 from clia.testing import components
@@ -431,6 +431,23 @@ def test_putting_away_waits_for_a_writer_that_brings_an_agent_back(space: clia.S
     lock.touch()
     monkeypatch.setattr(refs, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: lock.unlink()))
     assert put_away(space, "scout") == ["scout"]
+
+
+def test_refs_are_moved_and_packed_after_another_process_that_holds_the_packed_refs(
+    space: clia.Space, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git("pack-refs", "--all", cwd=repo)
+    git_refs, lock = components(space).git.refs, repo / ".git/packed-refs.lock"
+    monkeypatch.setattr(ref_files, "time", SimpleNamespace(**vars(time) | {"sleep": lambda _: lock.unlink()}))
+    lock.touch()
+    assert put_away(space, "scout") == ["scout"]
+    lock.touch()
+    assert components(space).archiving.bring_back() == ["scout"]
+    git("pack-refs", "--all", cwd=repo)
+    space.commit("scout", "finding", changes={"b": b"2"})
+    lock.touch()
+    assert git_refs.pack() > 0
+    assert space.verify().clean
 
 
 def test_a_lost_commit_of_an_agent_that_is_put_away_is_still_a_finding(space: clia.Space, repo: Path) -> None:
