@@ -35,6 +35,7 @@ _NOTICES = ("notice: ", "dangling ", "Checking ", "Verifying ", "warning in ")
 # In a partial clone git would fetch missing objects. The second variable is for older versions.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
 _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
+_NOT_IN_GRAPH = re.compile(r"failed to parse commit ([0-9a-f]+) from object database for commit-graph")
 # Packs that repacking keeps.
 _KEPT = (".keep", ".promisor")
 LARGE_REPOSITORY = 1_000_000
@@ -149,7 +150,7 @@ class GitPorcelain(GitWorktrees):
         complaints = {line.strip() for line in lines if line.strip() and not line.startswith(_NOTICES)}
         if result.code and not complaints:
             complaints.add(f"git fsck exited with {result.code}")
-        return sorted(complaints)
+        return sorted(complaints - _stale_in_graph(complaints))
 
     def dangling_commits(self) -> list[str]:
         """Return the commits that no ref or other commit reaches, sorted."""
@@ -425,6 +426,16 @@ class GitPorcelain(GitWorktrees):
     def _settings_of(self, remote: str, name: str) -> list[str]:
         result = self._command.attempt("config", "-z", "--get-all", f"remote.{remote}.{name}")
         return result.out.decode("utf-8", "replace").split("\0")[:-1]
+
+
+def _stale_in_graph(complaints: set[str]) -> set[str]:
+    """The complaints about commits that only a commit-graph lists. They were removed after git wrote it, which is not damage."""
+    stale: set[str] = set()
+    for cid in {match[1] for match in map(_NOT_IN_GRAPH.fullmatch, complaints) if match}:
+        lines = {line for line in complaints if cid in line}
+        if all(line == f"error: Could not read {cid}" or _NOT_IN_GRAPH.fullmatch(line) for line in lines):
+            stale |= lines
+    return stale
 
 
 def _mentions(file: str, ids: Sequence[bytes]) -> bool:

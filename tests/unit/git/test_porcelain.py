@@ -313,6 +313,20 @@ def test_dropped_commits_are_removed_from_the_commit_graph(repository: BenchRepo
     assert repository.bench.drop_objects([dropped]) == []
     assert not exists(repository, dropped)
     assert repository.bench.check() == []
+    git("commit-graph", "verify", cwd=repository.root)
+
+
+def test_a_removed_commit_in_the_commit_graph_is_damage_only_if_a_ref_reaches_it(repository: BenchRepository) -> None:
+    """Each new value of a log or of checkpoints replaces a commit, and any git may list the former one in a commit-graph."""
+    base, removed = repository.head(), repository.commit("replaced")
+    git("commit-graph", "write", "--reachable", cwd=repository.root)
+    (repository.git_dir / "objects" / removed[:2] / removed[2:]).unlink()
+    assert [complaint for complaint in repository.bench.check() if removed in complaint]
+    git("update-ref", "--no-deref", "refs/heads/main", base, cwd=repository.root)
+    shutil.rmtree(repository.git_dir / "logs")
+    with pytest.raises(subprocess.CalledProcessError):
+        git("fsck", cwd=repository.root)
+    assert repository.bench.check() == []
 
 
 def test_objects_that_cannot_be_removed_are_returned(repository: BenchRepository, tree: Tree) -> None:
