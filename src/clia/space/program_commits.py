@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 
-from clia.space.model import ADOPTED, KEPT, OWN
+from clia.space.model import ADOPTED, KEPT, OWN, agent_commit
 from clia.values import refs as names
 from clia.values.commit_messages import compose
 
@@ -259,10 +259,11 @@ class ProgramCommits(AdoptedCommits):
 
     def _with_original(self, commit: Commit, parents: list[str], state: WorktreeHead, new: _NewHistory) -> list[str]:
         """The parents of a copied commit. If the original is another author's, its change is a commit of that author, so that the
-        agent's commit has only what the program wrote, such as to resolve a conflict.
+        agent's commit has only what the program wrote, such as to resolve a conflict. The agent is not another author: a second
+        commit for its original would adopt a commit of the program twice.
         """
         core, original = self._core, self._originals(state).get(written_by(commit))
-        if original is None:
+        if original is None or self._is_agents(original, new.head):
             return parents
         base, ours = (self._tree_of(next(iter(cids), None)) for cids in (original.parents, parents))
         tree, _ = core.graph.apply(base, original.tree, ours)
@@ -270,6 +271,14 @@ class ProgramCommits(AdoptedCommits):
         picked = core.objects.write_commit(tree, parents[:1], original.author, core.person_stamp(), original.message)
         new.first_parents[picked] = parents[0]
         return [picked, *parents[1:]]
+
+    def _is_agents(self, commit: Commit, head: str) -> bool:
+        """Whether a commit is the agent's, also under a former name."""
+        core, writer = self._core, agent_commit(commit).agent
+        former = (self._agent, head) if writer and commit.author.email == core.agent_stamp(writer).email else None
+        while former is not None and former[0] != writer:
+            former = core.former_name(*former)
+        return former is not None
 
     def _originals(self, state: WorktreeHead) -> dict[WrittenBy, Commit]:
         """The newest commits of others that a program may have copied."""

@@ -171,6 +171,48 @@ def test_a_branch_that_was_adopted_beside_the_work_is_not_adopted_again_when_it_
     assert [line.agent for line in space.blame("scout", "c")] == ["scout"]
 
 
+@pytest.mark.parametrize("agent", ["scout", "ranger"])
+def test_a_pick_of_an_agents_commit_beside_its_work_is_its_own_and_does_not_adopt_the_original_again(
+    space: clia.Space, desk: Path, agent: str
+) -> None:
+    original, adopted = commit_beside(space, desk)
+    if agent != "scout":
+        space.agents.rename("scout", agent)
+        desk = desk.parent / agent
+        space.checkout(agent, desk)
+    git("cherry-pick", adopted, cwd=desk)
+    copy = rev(desk, "HEAD")
+    space.commit_dir(agent, "finding", desk, message="two")
+    assert [commit.own for commit in space.log(agent) if commit.own is not None] == [copy, original]
+    assert sorted(space.files(agent)) == ["a", "c"]
+    assert [line.agent for line in space.blame(agent, "c")] == [agent]
+    assert space.verify().findings == ()
+
+
+def test_a_rebase_of_commits_beside_the_work_does_not_adopt_the_originals_again(space: clia.Space, repo: Path, desk: Path) -> None:
+    original, adopted = commit_beside(space, desk)
+    commit_file(repo, "x", "people\n")
+    git("checkout", "-q", "-b", "again", adopted, cwd=desk)
+    git("rebase", "-q", "main", cwd=desk)
+    git("checkout", "-q", "--detach", "agents/scout", cwd=desk)
+    space.commit_dir("scout", "finding", desk, message="two")
+    assert [commit.own for commit in space.log("scout") if commit.own is not None] == [rev(desk, "again"), original]
+    assert sorted(space.files("scout")) == ["a"]
+    assert [line.agent for path in "cx" for line in space.blame("again", path)] == ["scout", None]
+    assert space.verify().findings == ()
+
+
+def commit_beside(space: clia.Space, desk: Path) -> tuple[str, str]:
+    """A commit of the program on another branch, and the agent's for it, which a branch of people has, too."""
+    git("checkout", "-q", "-b", "side", cwd=desk)
+    original = commit_file(desk, "c", "side\n")
+    git("checkout", "-q", "--detach", "agents/scout", cwd=desk)
+    last = space.show(space.commit_dir("scout", "finding", desk, message="one"))
+    git("branch", "people", last.cid, cwd=desk)
+    (adopted,) = last.adopted
+    return original, adopted
+
+
 def test_a_picked_commit_that_the_program_amends_keeps_the_authors_lines(space: clia.Space, repo: Path, desk: Path) -> None:
     picked = commit_file(repo, "x", "people\n")
     git("cherry-pick", picked, cwd=desk)
