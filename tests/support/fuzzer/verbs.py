@@ -223,7 +223,7 @@ def rename_agent(act: Act) -> Facts:
 
 
 def delete_agent(act: Act) -> Facts:
-    """Delete an agent that did nothing. It is refused if somebody gives it work first."""
+    """Delete an agent that did nothing. It is refused if it gets work first."""
     name = f"agent-{act.place.mark}"
     act.space.spawn(name, clia.Briefing(title="Do nothing"))
     act.space.agents.delete(name)
