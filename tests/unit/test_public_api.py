@@ -148,7 +148,7 @@ def test_the_records_of_behaviours_have_their_documented_names() -> None:
     assert clia.Behaviour._fields == ("name", "kind", "body", "meta", "parent", "notes")
     assert clia.BehaviourVersion._fields == (
         *("name", "cid", "kind", "state", "body", "parent", "notes"),
-        *("by", "at", "why", "evidence", "origin"),
+        *("by", "at", "why", "evidence", "origin", "document"),
     )
     assert clia.KnownBehaviour._fields == ("name", "kind", "current", "versions", "history")
     assert clia.Rate._fields == ("measure", "good", "n", "rate", "low", "high")

@@ -60,6 +60,9 @@ RequestId = Annotated[str | None, "request id (default: the only pending request
 
 # Behaviours
 BehaviourName = Annotated[str, "behaviour name"]
+DocumentPath = Annotated[
+    str | None, "path of the identity's document in the repository: .clia/agents/SLUG/FILE; only for kind identity-document"
+]
 VersionName = Annotated[str, "a behaviour name (for its current version), a version id or its start, or PEER/NAME"]
 
 # Federation

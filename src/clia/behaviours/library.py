@@ -29,7 +29,8 @@ from clia.space.behaviour_chains import ADOPT, AUTOMATIC, DEFINE, PROPOSE, RETIR
 from clia.space.behaviour_chains import TRIAL as TRIAL_EVENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
+from clia.values.identity_documents import DOCUMENT, check_document, document_path
+from clia.values.typed_objects import BEHAVIOUR_KINDS, IDENTITY_DOCUMENT, SESSION_FLOW, Behaviour, as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class BehaviourDraft(NamedTuple):
     parent: str | None = None
     why: str = ""
     notes: str = ""
+    document: str | None = None  # by default that of the behaviour
 
 
 class AdoptionOrder(NamedTuple):
@@ -151,6 +153,7 @@ class BehaviourLibrary:
                     *((first_entry.by, first_entry.at, first_entry.why) if first_entry else ("", 0, "")),
                     tuple(dict.fromkeys(evidence.get(cid, ()))),
                     first_entry.origin if first_entry else None,
+                    document_path(behaviour),
                 )
             )
         return tuple(versions)
@@ -212,12 +215,12 @@ class BehaviourLibrary:
 
     def add(self, draft: BehaviourDraft, by: Stamp | None) -> BehaviourVersion:
         """Add a person's own version, which becomes current at once."""
-        behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
+        behaviour = self._checked(draft)
         return self._put(draft.name, behaviour, DEFINE, by or self._core.person_stamp(), draft.why, {})
 
     def propose(self, draft: BehaviourDraft, details: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
         """Propose a version, which may run once a person adopts it."""
-        behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
+        behaviour = self._checked(draft)
         parent = draft.parent or self._chains.state(draft.name).current
         return self._put(
             draft.name, behaviour._replace(parent=parent), PROPOSE, by or self._core.person_stamp(), draft.why, details
@@ -230,6 +233,7 @@ class BehaviourLibrary:
 
         def decide(state: ChainState) -> ChainChange | None:
             self._check_kind(name, state, behaviour.kind)
+            self._check_path(name, state, behaviour)
             existing = self._same(state, behaviour, event)
             cid = existing or core.objects.blob_id(as_bytes(behaviour.to_object()))
             version_ids[:] = [cid]
@@ -283,6 +287,10 @@ class BehaviourLibrary:
         self._chains.change(name, decide)
         return self.version(cid, name)
 
+    def check_order(self, name: str, order: AdoptionOrder) -> None:
+        """``StaleRef`` if another version is current than the order expects."""
+        order.check(name, self._chains.state(name))
+
     def retire(self, name: str, cid: str, order: AdoptionOrder) -> BehaviourVersion:
         """Retire a version; its running sessions continue."""
         text = self._core.clean.text(order.why, "why")
@@ -298,35 +306,49 @@ class BehaviourLibrary:
 
     # Checking
 
-    def _checked(self, draft: BehaviourDraft, kind: str) -> Behaviour:
+    def document_of(self, draft: BehaviourDraft) -> str | None:
+        """The path of the document that a draft is a text of; None if it is of another kind."""
+        if draft.document is not None:
+            return draft.document
+        return self._path_in(self._chains.state(draft.name)) if names.is_name(draft.name) else None
+
+    def _checked(self, draft: BehaviourDraft) -> Behaviour:
         """The validated content of a new version."""
+        kind = draft.kind or (IDENTITY_DOCUMENT if draft.document is not None else self._kind(draft.name))
         self.check_body(draft.name, kind, draft.body)
+        path = self.document_of(draft) if kind == IDENTITY_DOCUMENT else draft.document
+        if (path is None) == (kind == IDENTITY_DOCUMENT):
+            message = "a document of an identity needs its path" if path is None else f"a {kind} is not a document of an identity"
+            fields = {"field": DOCUMENT, "behaviour": draft.name}
+            raise InvalidInput(message, code="invalid-document-path", hints=["--document .clia/agents/SLUG/FILE"], fields=fields)
+        if path is not None:
+            check_document(path, draft.body)
         notes = self._core.clean.text(draft.notes, "notes")
         if len(notes) > NOTES_MAX:
             raise InvalidInput(f"notes have at most {NOTES_MAX} characters", code="too-long", fields={"field": "notes"})
-        return Behaviour(draft.name, kind, draft.body, notes=notes)
+        return Behaviour(draft.name, kind, draft.body, None if path is None else {DOCUMENT: path}, notes=notes)
 
     def check_body(self, name: str, kind: str, body: str) -> None:
         """``InvalidInput`` if the body is not valid for the kind, or the name is not valid."""
         check_new_name(name)
-        if kind not in (SESSION_FLOW, PROMPT):
+        if kind not in BEHAVIOUR_KINDS:
             raise InvalidInput(
-                f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {kind!r}",
+                f"the kind of a behaviour is {' or '.join(BEHAVIOUR_KINDS)}, not {kind!r}",
                 code="invalid-kind",
                 fields={"field": "kind", "kind": str(kind)},
             )
         if kind == SESSION_FLOW:
             self._flows.check_body(name, body)
         else:
-            self._check_prompt(name, body)
+            self._check_text(name, kind, body)
 
-    def _check_prompt(self, name: str, body: str) -> None:
+    def _check_text(self, name: str, kind: str, body: str) -> None:
         if not check_text(body, "body").strip():
-            raise _bad_prompt(name, "is empty")
+            raise _bad_text(name, kind, "is empty")
         if len(body) > SOURCE_MAX:
-            raise _bad_prompt(name, f"has more than {SOURCE_MAX} characters")
+            raise _bad_text(name, kind, f"has more than {SOURCE_MAX} characters")
         if self._core.clean.value(body) != body:
-            raise _bad_prompt(name, "seems to contain a secret, which git would keep forever")
+            raise _bad_text(name, kind, "seems to contain a secret, which git would keep forever")
 
     def _kind(self, name: str) -> str:
         """The kind of a behaviour."""
@@ -337,12 +359,26 @@ class BehaviourLibrary:
         raise InvalidInput(
             f"behaviour {name!r} does not exist; a new one needs a kind",
             code="kind-needed",
-            hints=[f"--kind {SESSION_FLOW} or --kind {PROMPT}"],
+            hints=[" or ".join(f"--kind {kind}" for kind in BEHAVIOUR_KINDS)],
             fields={"field": "kind", "behaviour": name},
         )
 
     def _kind_in(self, state: ChainState) -> str | None:
         return next((behaviour.kind for cid in sorted(state.versions) if (behaviour := self._read(cid)) is not None), None)
+
+    def _path_in(self, state: ChainState) -> str | None:
+        behaviours = (self._read(cid) for cid in sorted(state.versions))
+        return next((path for behaviour in behaviours if behaviour is not None and (path := document_path(behaviour))), None)
+
+    def _check_path(self, name: str, state: ChainState, behaviour: Behaviour) -> None:
+        path, existing = document_path(behaviour), self._path_in(state)
+        if existing not in (None, path):
+            raise Conflict(
+                f"behaviour {name!r} has versions of {existing}; a text of {path} cannot be a version of it",
+                code="wrong-document",
+                hints=["use another name"],
+                fields={"behaviour": name, "document": existing, "given": path},
+            )
 
     def _check_kind(self, name: str, state: ChainState, kind: str) -> None:
         existing = self._kind_in(state)
@@ -356,7 +392,16 @@ class BehaviourLibrary:
 
 
 def _foreign(cid: str, behaviour: Behaviour) -> BehaviourVersion:
-    return BehaviourVersion(behaviour.name, cid, behaviour.kind, FOREIGN, behaviour.body, behaviour.parent, behaviour.notes)
+    return BehaviourVersion(
+        behaviour.name,
+        cid,
+        behaviour.kind,
+        FOREIGN,
+        behaviour.body,
+        behaviour.parent,
+        behaviour.notes,
+        document=document_path(behaviour),
+    )
 
 
 def current_of(behaviour: KnownBehaviour) -> BehaviourVersion:
@@ -421,5 +466,5 @@ def _begins(cid: str, text: str) -> bool:
     return names.is_start_of_id(text) and cid.startswith(text)
 
 
-def _bad_prompt(name: str, problem: str) -> InvalidInput:
-    return InvalidInput(f"the prompt {name!r} {problem}", code="invalid-prompt", fields={"behaviour": name, "field": "body"})
+def _bad_text(name: str, kind: str, problem: str) -> InvalidInput:
+    return InvalidInput(f"the {kind} {name!r} {problem}", code=f"invalid-{kind}", fields={"behaviour": name, "field": "body"})

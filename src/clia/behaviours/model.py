@@ -25,9 +25,9 @@ class BehaviourVersion(NamedTuple):
 
     name: str  # the behaviour
     cid: str  # version id
-    kind: str  # session-flow or prompt
+    kind: str  # session-flow, prompt or identity-document
     state: str  # current, trial, former, proposed, retired or foreign
-    body: str  # flow source, or the text of the prompt
+    body: str  # flow source, or the text of the prompt or document
     parent: str | None = None  # the version that it derives from
     notes: str = ""  # purpose and when to use it
     by: str = ""  # who added it first
@@ -35,6 +35,7 @@ class BehaviourVersion(NamedTuple):
     why: str = ""  # reason that was given
     evidence: tuple[str, ...] = ()  # commits that supported its proposal, trial or adoption
     origin: str | None = None  # the peer that it came from
+    document: str | None = None  # path of the identity's document that it is a text of
 
 
 class BehaviourEvent(NamedTuple):
@@ -54,7 +55,7 @@ class KnownBehaviour(NamedTuple):
     """A behaviour with its versions and history."""
 
     name: str  # its name
-    kind: str  # session-flow or prompt
+    kind: str  # session-flow, prompt or identity-document
     current: str | None  # the current version; null: retired, or not adopted yet
     versions: tuple[BehaviourVersion, ...]  # oldest first
     history: tuple[BehaviourEvent, ...]  # newest first

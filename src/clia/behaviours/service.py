@@ -10,21 +10,23 @@ from clia.errors import CliaError, Conflict, InvalidInput, NoSuchObject, NotFoun
 from clia.git.records import Stamp
 from clia.values import refs as names
 from clia.values.commit_messages import check_flag, check_text
-from clia.values.typed_objects import PROMPT, SESSION_FLOW
+from clia.values.typed_objects import IDENTITY_DOCUMENT, PROMPT, SESSION_FLOW
 from clia.verbs import ADMIN, VIEWER, for_people, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Annotated, Any
 
-    from clia.api.parameters import Agent, BehaviourName, SessionId, VersionName
+    from clia.api.parameters import Agent, BehaviourName, DocumentPath, SessionId, VersionName
     from clia.behaviours.index import ObservationIndex
     from clia.behaviours.library import AdoptionOrder, BehaviourDraft, BehaviourLibrary
+    from clia.behaviours.measures import ObservationSum
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Replayed, Suggestion
     from clia.behaviours.replaying import PastSession
     from clia.behaviours.suggesting import Policy
     from clia.facade.components import Components
+    from clia.values.identity_documents import DocumentVersion
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
 
@@ -52,15 +54,33 @@ class BehaviourService:
     @verb("PUT", "/behaviours/{name}", ADMIN, "behaviours", "add_behaviour")
     @for_people("propose it instead: clia behaviour propose NAME --from FILE --agent AGENT")
     def add(
-        self, name: BehaviourName, body: str, kind: str | None = None, *, why: str = "", notes: str = "", by: str | None = None
+        self,
+        name: BehaviourName,
+        body: str,
+        kind: str | None = None,
+        *,
+        document: DocumentPath = None,
+        why: str = "",
+        notes: str = "",
+        by: str | None = None,
     ) -> BehaviourVersion:
-        """Add a version of a behaviour and make it current. ``kind``: prompt or session-flow, for a new behaviour."""
-        return self._components.library.add(self._draft(name, body, kind, None, why, notes), self._stamp(by))
+        """Add a version of a behaviour and make it current. ``kind``: prompt or session-flow, for a new behaviour.
 
-    def _draft(self, name: str, body: str, kind: str | None, parent: str | None, why: str, notes: str) -> BehaviourDraft:
+        The first version of an identity's document is its present text; other texts are proposed.
+        """
+        draft = self._draft(name, body, kind, None, why, notes, document)
+        path = self._components.library.document_of(draft)
+        if path is not None:
+            self._components.steps.check_document_text(path, body)
+        return self._components.library.add(draft, self._stamp(by))
+
+    def _draft(  # the fields of a draft
+        self, name: str, body: str, kind: str | None, parent: str | None, why: str, notes: str, document: str | None
+    ) -> BehaviourDraft:
         from clia.behaviours.library import BehaviourDraft
 
-        return BehaviourDraft(check_text(name, "name"), check_text(body, "body"), kind, parent, why, notes)
+        path = None if document is None else check_text(document, "document")
+        return BehaviourDraft(check_text(name, "name"), check_text(body, "body"), kind, parent, why, notes, path)
 
     @verb("GET", "/behaviours", VIEWER, "behaviours", "behaviours")
     def __call__(self) -> list[KnownBehaviour]:
@@ -86,13 +106,16 @@ class BehaviourService:
     def propose(  # noqa: PLR0913  # the fields of a proposal; only the body is required
         self,
         name: Annotated[str, "behaviour name; a new name also needs kind"],
-        body: Annotated[str, "the full text of the version: flow source, or a prompt (may contain {{task}}, {{agent}}, {{title}})"],
-        kind: Annotated[str | None, "prompt or session-flow; only for a new behaviour"] = None,
+        body: Annotated[
+            str, "the full text: flow source, prompt (may contain {{task}}, {{agent}}, {{title}}), or document of an identity"
+        ],
+        kind: Annotated[str | None, "prompt, session-flow or identity-document; only for a new behaviour"] = None,
         *,
         parent: Annotated[str | None, "the version that it derives from (default: the current one)"] = None,
         evidence: Annotated[Sequence[str], "commit ids that show the problem, as in the behaviour's evidence"] = (),
         why: Annotated[str, "what is wrong with the version that it replaces, and how this one fixes it"] = "",
         notes: Annotated[str, "purpose and when to use it; stored with the version"] = "",
+        document: DocumentPath = None,
         agent: Annotated[str | None, "the agent that proposes it"] = None,
     ) -> BehaviourVersion:
         """Propose a candidate, with the commits that prompted it. It runs once a person has adopted it."""
@@ -101,7 +124,7 @@ class BehaviourService:
         if agent is not None:
             self._components.core.require_known(agent)
         by = None if agent is None else self._components.core.agent_stamp(agent)
-        return library.propose(self._draft(name, body, kind, from_, why, notes), self._details(evidence), by)
+        return library.propose(self._draft(name, body, kind, from_, why, notes, document), self._details(evidence), by)
 
     def _details(self, evidence: Sequence[str], measure: str | None = None) -> dict[str, Any]:
         from clia.behaviours.library import checked_evidence
@@ -149,11 +172,22 @@ class BehaviourService:
         if version is None:
             raise InvalidInput(f"no version of {name!r} given", code="version-needed", fields={"field": "version"})
         chosen = self._components.library.version(check_text(version, "version"), name)
-        return self._components.library.adopt(name, chosen.cid, self._order(name, expect, why, by, details), trial=trial)
+        order = self._order(name, expect, why, by, details)
+        if chosen.kind == IDENTITY_DOCUMENT and not trial:
+            self._components.library.check_order(name, order)
+            self._components.steps.land_document(chosen, why)
+        return self._components.library.adopt(name, chosen.cid, order, trial=trial)
 
     def _of_peer(self, text: str, name: str) -> tuple[str, bytes]:
         """A peer's current version, with the same checks as a version that is added here."""
         version = self._components.library.version(self._components.tracking.readable(text))
+        if version.kind == IDENTITY_DOCUMENT:
+            raise InvalidInput(
+                f"{text!r} is a document of a peer's identity; propose its text for one of yours",
+                code="not-adoptable",
+                hints=[f"read it: clia behaviour show {text}"],
+                fields={"behaviour": text},
+            )
         self._components.library.check_body(name, version.kind, version.body)
         return version.cid, self._components.core.objects.blob(version.cid)
 
@@ -179,25 +213,34 @@ class BehaviourService:
 
     @verb("POST", "/behaviour-briefings", VIEWER, "behaviours")
     def brief(self, prompt: str, title: str, task: str = "", *, agent: Agent = "") -> Briefing:
-        """The briefing that a prompt renders for a task, for ``spawn``. ``prompt``: a name, or the id of a version."""
+        """The briefing that a prompt renders for a task, for ``spawn``. ``prompt``: a name, or the id of a version.
+
+        A version of an identity's document leaves the task as it is; the agent's profile is resolved with it.
+        """
         from clia.behaviours.prompts import briefing
+        from clia.values.typed_objects import Briefing
 
         version = self.version(prompt)
-        if version.kind != PROMPT:
+        if version.kind == SESSION_FLOW:
             raise _not_a_prompt(version.cid, version.name)
         self._components.tracking.runnable(prompt if names.remote_agent(prompt) else version.cid)
+        if version.kind == IDENTITY_DOCUMENT:
+            return Briefing(check_text(title, "title"), check_text(task, "task"), version.cid)
         return briefing(version.cid, version.body, check_text(title, "title"), check_text(task, "task"), check_text(agent, "agent"))
 
-    def check_prompt(self, cid: str) -> None:
-        """Raise an error unless an id is that of a prompt that may be used here."""
+    def check_briefing(self, cid: str) -> DocumentVersion | None:
+        """Raise an error unless a briefing may name a version here: a prompt, or an identity's document, which is returned."""
         from clia.space.behaviour_chains import read_behaviour
+        from clia.values.identity_documents import DocumentVersion, document_path
 
         behaviour = read_behaviour(self._components.core.objects, check_text(cid, "behaviour"))
         if behaviour is None:
             raise NoSuchObject(f"the briefing's behaviour {cid} is not a behaviour", code="not-a-behaviour", fields={"cid": cid})
-        if behaviour.kind != PROMPT:
+        path = document_path(behaviour)
+        if behaviour.kind != PROMPT and path is None:
             raise _not_a_prompt(cid, behaviour.name)
         self._components.tracking.runnable(cid)
+        return None if path is None else DocumentVersion(cid, path, behaviour.body)
 
     def check_runnable(self, text: str) -> None:
         """Raise an error unless a flow or prompt may be run here."""
@@ -220,11 +263,11 @@ class BehaviourService:
             check_span(over)
         if text is None:
             versions = {version.cid: version for behaviour in self._components.library.all() for version in behaviour.versions}
-            sums = self._components.observations.every(progress)
+            sums = {**self._components.observations.every(progress), **self._sums(versions.values(), progress)}
             cids = [*versions, *sorted(cid for cid in sums.keys() - versions.keys() if self._profile(cid) is None)]
         else:
             versions = {version.cid: version for version in self._versions_of(text)}
-            sums, cids = self._components.observations.sums(versions, progress), [*versions]
+            sums, cids = self._sums(versions.values(), progress), [*versions]
         pairs = ((cid, versions.get(cid) or self._components.library.stray(cid)) for cid in cids if names.is_id(cid))
         unobserved = self._components.observations.nothing()
         return [
@@ -249,6 +292,23 @@ class BehaviourService:
         slugs = {cid: profile["slug"] for cid in sums if (profile := self._profile(cid)) is not None}
         stats = [stats_of(cid, name, "profile", sums[cid], over) for cid, name in slugs.items() if slug in (None, name)]
         return sorted(stats, key=lambda profile: (profile.name or "", profile.first or "", profile.cid))
+
+    def _sums(self, versions: Iterable[BehaviourVersion], progress: Progress | None) -> dict[str, ObservationSum]:
+        """The observations of versions. Those of an identity's document are the ones of the profiles resolved with it."""
+        from clia.behaviours.measures import add_sum
+        from clia.values.identity_documents import document_of_profile
+
+        kinds = {version.cid: version.kind for version in versions}
+        sums = self._components.observations.sums(kinds, progress)
+        documents = {cid for cid, kind in kinds.items() if kind == IDENTITY_DOCUMENT}
+        if not documents:
+            return sums
+        sums |= {cid: self._components.observations.nothing() for cid in documents}
+        for cid, observed in self._components.observations.every(progress).items():
+            tried = document_of_profile(self._profile(cid))
+            if tried is not None and tried.version in documents:
+                add_sum(sums[tried.version], observed)
+        return sums
 
     def _profile(self, cid: str) -> dict[str, Any] | None:
         """The profile with an id; None if the object is another one, or not here."""
@@ -278,7 +338,7 @@ class BehaviourService:
         earlier, later = self.version(before), self.version(after)
         if earlier.cid == later.cid:
             raise InvalidInput("a version cannot be compared with itself", code="same-version", fields={"cid": earlier.cid})
-        sums = self._components.observations.sums([earlier.cid, later.cid], progress)
+        sums = self._sums((earlier, later), progress)
         stats = [stats_of(version.cid, version.name, version.state, sums[version.cid]) for version in (earlier, later)]
         return Comparison(stats[0], stats[1], compared(sums[earlier.cid], sums[later.cid]))
 
@@ -299,7 +359,7 @@ class BehaviourService:
         policy = self.policy(name)
         if measure is not None:
             policy = policy._replace(measure=check_measure(check_text(measure, "measure")))
-        sums = self._components.observations.sums([version.cid for version in behaviour.versions], progress)
+        sums = self._sums(behaviour.versions, progress)
         return suggest(behaviour, current_of(behaviour), sums, policy)
 
     def policy(self, name: str) -> Policy:
@@ -318,9 +378,9 @@ class BehaviourService:
         """
         from clia.behaviours.model import ADOPT
 
-        self._components.library.get(check_text(name, "behaviour"))
-        if not self.policy(name).adopt:
-            return None
+        behaviour = self._components.library.get(check_text(name, "behaviour"))
+        if not self.policy(name).adopt or behaviour.kind == IDENTITY_DOCUMENT:
+            return None  # only people change documents of identities
         suggestion = self.suggest(name)
         if suggestion.action != ADOPT or suggestion.cid is None:
             return None
@@ -373,7 +433,7 @@ class BehaviourService:
 
 def _not_a_prompt(cid: str, name: str) -> InvalidInput:
     return InvalidInput(
-        f"{name!r} is a flow; a briefing needs a prompt",
+        f"{name!r} is not a prompt; a briefing needs a prompt or an identity's document",
         code="not-a-prompt",
         hints=[f"clia session start AGENT {name}"],
         fields={"cid": cid, "behaviour": name},

@@ -62,14 +62,19 @@ def spawn(
     slug: str | None = IDENTITY,
     accept_incomplete: str | None = INCOMPLETE,
     agenda: str | None = opt("ITEM", "work for an item of the identity's agenda: its id, or the start of it"),
-    behaviour: str | None = opt("PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
+    behaviour: str | None = opt(
+        "PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id", one_of="version"
+    ),
+    proposal: str | None = opt(
+        "VERSION", "version of an identity's document to work with, on trial: an id or a name", one_of="version"
+    ),
     meta: list[str] = META,
 ) -> Answer[Spawned]:
     """Create an agent: a branch that starts from a briefing."""
     if parent is not None and at is None:
         raise invalid_option("--parent goes with --at", ["--from AGENT starts at the parent's head"], option="--parent")
     task = read_text(file) if file is not None else text
-    briefing = _briefing(space, name, slug, agenda, title, task, behaviour)
+    briefing = _briefing(space, name, slug, agenda, title, task, behaviour or proposal)
     briefing = briefing._replace(meta={**(briefing.meta or {}), **meta_fields(meta)} or None)
     start = at
     if at is None and from_ is None and not empty:

@@ -25,7 +25,7 @@ from clia.cli.output import console, one_line, plain, write
 from clia.cli.rendering import facts_table, line_of, moment, short, show_line, show_rows, show_source, styled
 from clia.errors import CliaError, Conflict, InvalidInput
 from clia.values.records import EMBED, json_form
-from clia.values.typed_objects import PROMPT, SESSION_FLOW
+from clia.values.typed_objects import BEHAVIOUR_KINDS, IDENTITY_DOCUMENT, PROMPT, SESSION_FLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ KIND = opt(
     None,
     "kind of a new behaviour (default: by file name: .py is a session-flow, .md or .txt a prompt)",
     "-k --kind",
-    choices=(PROMPT, SESSION_FLOW),
+    choices=BEHAVIOUR_KINDS,
 )
+DOCUMENT = opt("PATH", "identity's document that it is a text of: .clia/agents/SLUG/FILE in the repository")
 NOTES = opt("TEXT", "notes that are kept with this version", default="")
 EXPECT = opt("CID", "change nothing unless this version is current (none: no version)")
 _KINDS_BY_SUFFIX = {".py": SESSION_FLOW, ".md": PROMPT, ".txt": PROMPT}
@@ -111,6 +112,7 @@ def behaviour_add(
     name: str = arg("NAME", "behaviour name; created if it does not exist"),
     file: str = arg("FILE", "body: the text of a prompt, or the source of a flow ('-': standard input)"),
     kind: str | None = KIND,
+    document: str | None = DOCUMENT,
     message: str = WHY,
     notes: str = NOTES,
 ) -> Answer[ChangedVersion]:
@@ -119,7 +121,7 @@ def behaviour_add(
     before = _last_event(space, name)
     body, body_kind, why = _read_version(space, name, file, kind, message)
     with explain_problems(body, file, hidden=json_output):
-        version = space.behaviours.add(name, body, body_kind, why=why, notes=notes)
+        version = space.behaviours.add(name, body, body_kind, document=document, why=why, notes=notes)
     changed = _last_event(space, name) != before
 
     def show() -> None:
@@ -140,6 +142,7 @@ def behaviour_propose(
     parent: str | None = opt("CID", "version that it is derived from (default: the current one)"),
     agent: str | None = opt("AGENT", "agent that proposes it (default: you)"),
     kind: str | None = KIND,
+    document: str | None = DOCUMENT,
     message: str = WHY,
     notes: str = NOTES,
 ) -> Answer[ChangedVersion]:
@@ -148,7 +151,7 @@ def behaviour_propose(
     body, body_kind, why = _read_version(space, name, file, kind, message)
     with explain_problems(body, file, hidden=json_output):
         version = space.behaviours.propose(
-            name, body, body_kind, parent=parent, evidence=evidence, why=why, notes=notes, agent=agent
+            name, body, body_kind, document=document, parent=parent, evidence=evidence, why=why, notes=notes, agent=agent
         )
     changed = _last_event(space, name) != before
     return Answer(ChangedVersion(VersionSummary(version), changed), lambda: _show_proposal(version, changed=changed))
@@ -283,7 +286,8 @@ def _show_adopted(version: BehaviourVersion, *, changed: bool, trial: bool) -> N
     show_version_line(version, text)
     if changed and trial:
         is_flow = version.kind == SESSION_FLOW
-        start = "clia session start AGENT" if is_flow else "clia spawn AGENT --title TITLE --behaviour"
+        option = "--proposal" if version.kind == IDENTITY_DOCUMENT else "--behaviour"
+        start = "clia session start AGENT" if is_flow else f"clia spawn AGENT --title TITLE {option}"
         cid = version.cid if is_flow else short(version.cid)  # a short id of a flow may become ambiguous
         write(one_line(f"next: {start} {cid}") + "\n")
 
@@ -408,6 +412,7 @@ def _time(at: int) -> str:
 def _show_version(version: BehaviourVersion) -> None:
     show_line((one_line(version.name), "bold"), "  ", (version.cid, "yellow"), "  ", state_text(version.state))
     facts: list[tuple[str, object]] = [("kind", version.kind), ("parent", version.parent), ("from", _origin(version))]
+    facts.insert(1, ("document", version.document))
     facts += [("by", version.by), ("when", _time(version.at)), ("why", version.why), ("notes", version.notes)]
     console().print(facts_table([*facts, ("evidence", "\n".join(version.evidence))]))
     console().print()

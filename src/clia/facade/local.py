@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from clia.space.feed import Feed
     from clia.store.interface import Queue, Store
     from clia.values.clock import Clock
+    from clia.values.identity_documents import DocumentVersion
     from clia.values.typed_objects import Briefing
 
 
@@ -368,18 +369,30 @@ class ViewService:
 
 
 def spawn_origin(
-    components: Components, name: str, slug: str | None, accept: str | None, parent: str | None
+    components: Components,
+    name: str,
+    slug: str | None,
+    accept: str | None,
+    parent: str | None,
+    proposal: DocumentVersion | None = None,
 ) -> tuple[AgentOrigin, tuple[str, ...]]:
     """The origin of an agent that a verb spawns; if an agent acts, it is under its identity, unless another is named."""
     acting = actor(components.options.agent)
     if accept is not None:
         require_person(acting, "fix the document, then check it: clia agents lint")
     above = acting if parent is None and acting is not None and names.is_name(acting) else parent
-    return new_origin(components, name, slug, accept, above)
+    return new_origin(components, name, slug, accept, above, proposal=proposal)
 
 
-def new_origin(
-    components: Components, name: str, slug: str | None, accept: str | None, parent: str | None, path: str | None = None
+def new_origin(  # what a spawn says about the identity of the new agent
+    components: Components,
+    name: str,
+    slug: str | None,
+    accept: str | None,
+    parent: str | None,
+    path: str | None = None,
+    *,
+    proposal: DocumentVersion | None = None,
 ) -> tuple[AgentOrigin, tuple[str, ...]]:
     """The origin of a new agent that is spawned in a directory, by default that of the space; and warnings."""
     from clia.identities.agent_places import FrozenProfile
@@ -390,7 +403,7 @@ def new_origin(
     path = path or components.options.place
     frozen = None if parent is None else FrozenProfile(parent, *components.agents.origin_of(parent))
     with RelativePaths(path).errors() as paths:
-        new = spawn_profile(path, name, slug, frozen, accept, paths.in_text)
+        new = spawn_profile(path, name, slug, frozen, accept, paths.in_text, proposal)
     if new.profile is not None or components.core.refs.get(names.GUARDRAILS) is not None:
         new = _checked_guardrails(components, name, new, captured=accept == CAPTURED)
     return AgentOrigin(new.place._asdict(), new.profile), new.notices

@@ -197,13 +197,12 @@ class Space:
     def _spawn(
         self, name: str, briefing: Briefing, slug: str | None, accept: str | None, at: str | None = None, parent: str | None = None
     ) -> Spawned:
-        """Spawn an agent with its profile. The briefing may name a prompt only if that prompt may be used here."""
-        prompt = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
-        if prompt is not None:
-            self.behaviours.check_prompt(prompt)
+        """Spawn an agent with its profile. A version that the briefing names must be one that may run here."""
+        version = getattr(briefing, "behaviour", None)  # anything but a briefing is refused later
+        proposal = None if version is None else self.behaviours.check_briefing(version)
         from clia.facade.local import spawn_origin
 
-        origin, warnings = spawn_origin(self._components, name, slug, accept, parent)
+        origin, warnings = spawn_origin(self._components, name, slug, accept, parent, proposal)
         return self._components.agents.spawn(name, briefing, at=at, parent=parent, origin=origin)._replace(warnings=warnings)
 
     @verb("GET", "/states", VIEWER, "agents")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from clia.errors import Conflict
+from clia.space.model import Conflicts
+from clia.values import refs as names
+from clia.values.typed_objects import Briefing
 from clia.values.types import DECISION, JOURNAL_ENTRY
 from clia.verbs import actor, require_person
 
@@ -9,8 +13,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.behaviours.model import BehaviourVersion
     from clia.facade.components import Components
-    from clia.space.model import Conflicts, Landed, UpToDate
+    from clia.space.model import Landed, UpToDate
     from clia.space.verification import Report
 
 
@@ -47,6 +52,62 @@ class VerbSteps:
         """Land an agent's work; what an agent lands, no person states."""
         branch, is_agent = self._log_landing(name, onto, head), actor(self._components.options.agent) is not None
         return self._components.landing.land(name, branch, how=how, message=message, head=head, by_agent=is_agent)
+
+    # Documents of identities
+
+    def check_document_text(self, path: str, text: str) -> None:
+        """``Conflict`` unless a document has this text on the branch that receives work."""
+        branch = self._components.landing.default_branch()
+        if self._text_on(branch, path) != text:
+            raise Conflict(
+                f"the text is not that of {path} on {branch}",
+                code="document-differs",
+                hints=["propose it: clia behaviour propose NAME --from FILE --document PATH"],
+                fields={"document": path, "branch": branch},
+            )
+
+    def land_document(self, version: BehaviourVersion, why: str) -> None:
+        """Bring the text of an identity's document to the branch that receives work, as the work of an agent.
+
+        Landing asks a person if guardrails are lost. Repeating it after a refusal, or a crash, continues where it stopped.
+        """
+        parts, path = self._components, str(version.document)
+        branch = parts.landing.default_branch()
+        text, current = self._text_on(branch, path), parts.library.get(version.name).current
+        if text == version.body:
+            return
+        if current is not None and text != parts.library.version(current, version.name).body:
+            raise Conflict(
+                f"{path} on {branch} has another text than the current version of {version.name!r}",
+                code="document-differs",
+                hints=[f"add the present text: clia behaviour add {version.name} {path}", "then propose the change to it again"],
+                fields={"document": path, "branch": branch, "behaviour": version.name},
+            )
+        name = f"adopt-{version.cid[:12]}"
+        if parts.core.head(name) is None:
+            from clia.facade.local import new_origin
+
+            briefing = Briefing(f"Adopt {version.name} {version.cid[:12]}", f"The new text of {path}.\n\n{why}".strip())
+            origin, _ = new_origin(parts, name, None, None, None)
+            parts.agents.spawn(name, briefing, at=parts.core.refs.get(names.branch(branch)), origin=origin)
+        if self._text_on(names.head(name), path) != version.body:
+            words = parts.words(f"adopt {version.name} {version.cid[:12]}", None)
+            parts.commit(name, "finding", (None, {path: version.body.encode()}), words, None)
+        landed = self.land(name, branch, None, f"Adopt {version.name} {version.cid[:12]}", None)
+        if isinstance(landed, Conflicts):
+            raise Conflict(
+                f"{path} was changed on {branch} since {name} was spawned",
+                code="document-conflicts",
+                hints=[f"resolve it: clia merge {name} {branch}", "or propose the version again, for the present text"],
+                fields={"agent": name, "branch": branch, "document": path},
+            )
+
+    def _text_on(self, branch: str, path: str) -> str | None:
+        """The text of a file on a branch, or at a ref."""
+        core = self._components.core
+        tip = core.refs.get(branch if branch.startswith("refs/") else names.branch(branch))
+        entry = None if tip is None else core.objects.entries(core.objects.commit(tip).tree).get(path)
+        return None if entry is None else core.objects.blob(entry.cid).decode("utf-8", "replace")
 
     def _log_landing(self, name: str, branch: str | None, seen: str | None) -> str:
         """Write approvals and, if the operator wants that, a landing to journals before the work lands; so the entries land, too.

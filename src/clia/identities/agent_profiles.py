@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from clia.identities.lineage import MergedDocument
+    from clia.values.identity_documents import DocumentVersion
 
 
 class NewProfile(NamedTuple):
@@ -80,14 +81,27 @@ def incomplete(slug: str | None, wrong: list[str]) -> Conflict:
 class AgentPlace:
     """A directory of a space, seen as the place of one agent."""
 
-    def __init__(self, path: str, at: SpawnPlace, agent: str | None = None, files: LocalFiles | None = None) -> None:
-        """``agent``: documents in a worktree count only if it is this agent's; None: those of any worktree."""
+    def __init__(
+        self,
+        path: str,
+        at: SpawnPlace,
+        agent: str | None = None,
+        files: LocalFiles | None = None,
+        proposal: DocumentVersion | None = None,
+    ) -> None:
+        """``agent``: documents in a worktree count only if it is this agent's; None: those of any worktree.
+
+        ``proposal``: read this text instead of the document at its path.
+        """
         self.files = files = files or LocalFiles()
         self.at = at
         start = files.real(os.path.abspath(path))
         worktree = linked_worktree(files, start)
         top = next((parent for parent in parents(start) if is_repository(files, parent)), None)
         trusted = trusted_owners()
+        if proposal is not None:
+            tops = (top,) if worktree is None else (worktree.top, worktree.main(files))
+            self.files = files = ProposedFiles(proposal, tuple(item for item in tops if item is not None))
         if worktree is not None and (agent is None or worktree.agent == agent):
             self.survey = survey_at_place(files, start, worktree, at.path, trusted)
             return
@@ -155,6 +169,21 @@ def _errors(merged: MergedDocument) -> list[Diagnostic]:
     return [item for item in merged.diagnostics if item.severity == ERROR]
 
 
+class ProposedFiles(LocalFiles):
+    """The files of a repository, with the proposed text of one document."""
+
+    def __init__(self, proposal: DocumentVersion, tops: tuple[str, ...]) -> None:
+        self._data = proposal.text.encode()
+        self._paths = {self.real(below(top, proposal.path)) for top in tops}
+        self.was_read = False
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        if super().read(path, 0) is None or self.real(path) not in self._paths:
+            return super().read(path, limit)
+        self.was_read = True
+        return self._data
+
+
 OUTSIDE = ""
 """No agent's name: documents in worktrees do not count."""
 
@@ -165,18 +194,57 @@ def check_reason(accept: str | None) -> None:
         raise InvalidInput("the reason for an incomplete profile must not be empty", code="empty-value")
 
 
-def spawn_profile(
-    path: str, name: str, slug: str | None, parent: FrozenProfile | None, accept: str | None, shorten: Callable[[str], str]
+def spawn_profile(  # what a spawn says about the identity of the new agent
+    path: str,
+    name: str,
+    slug: str | None,
+    parent: FrozenProfile | None,
+    accept: str | None,
+    shorten: Callable[[str], str],
+    proposal: DocumentVersion | None = None,
 ) -> NewProfile:
     """The profile of the identity ``slug``, else of the one with the agent's name, else of the parent's identity.
 
     ``parent`` is what the record of the parent says; without it, an agent in whose worktree the path is counts for the place.
-    ``accept`` is the reason to spawn with an incomplete profile.
+    ``accept`` is the reason to spawn with an incomplete profile. ``proposal``: work under its identity, resolved with its text.
     """
     check_reason(accept)
     above = parent or _owner_of(path)
-    new = _new_profile(AgentPlace(path, _place_of(path, above)), name, slug, parent, accept, shorten)
+    if proposal is None:
+        new = _new_profile(AgentPlace(path, _place_of(path, above)), name, slug, parent, accept, shorten)
+    else:
+        new = _tried(path, _place_of(path, above), proposal, slug, accept, shorten)
     return new if above is None or new.profile is None else new._replace(profile=_as_bound(new.profile, above))
+
+
+def _tried(
+    path: str, at: SpawnPlace, proposal: DocumentVersion, slug: str | None, accept: str | None, shorten: Callable[[str], str]
+) -> NewProfile:
+    """The profile with the proposed text of a document. It also has the present guardrails: a trial loses none."""
+    if slug not in (None, proposal.slug):
+        raise InvalidInput(
+            f"version {proposal.version[:12]} is a document of {proposal.slug}, not of {slug}",
+            code="wrong-identity",
+            hints=[f"leave out the identity, or use: --identity {proposal.slug}"],
+            fields={"field": "slug", "slug": slug, "document": proposal.path},
+        )
+    present = AgentPlace(path, at).resolve(proposal.slug)
+    place = AgentPlace(path, at, proposal=proposal)
+    new = _named(place, proposal.slug, accept, shorten)
+    if not (isinstance(place.files, ProposedFiles) and place.files.was_read):
+        raise Conflict(
+            f"{proposal.path} does not count for an agent that is spawned here, so its proposed text cannot be tried",
+            code="document-not-used",
+            hints=[
+                "spawn it where the document is: in its directory, or below",
+                "the document must exist: a proposal changes its text",
+            ],
+            fields={"document": proposal.path, "version": proposal.version},
+        )
+    profile = dict(new.profile or {})
+    rules = joined(guardrails_of(present.document), guardrails_of(profile["document"]))
+    document = {**profile["document"], **({"guardrails": rules} if rules else {})}
+    return new._replace(profile={**profile, "document": document, "proposal": proposal.to_json()})
 
 
 def _as_bound(profile: dict[str, Any], above: FrozenProfile) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from clia.identities.guardrails.changes import GuardrailChange, profile_change
 from clia.identities.merge_rules import projected_lines, projected_text
 from clia.identities.roster import as_diagnostic
 from clia.redaction.secrets import redact_value
+from clia.values.identity_documents import document_of_profile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def identity_at(path: str, frozen: FrozenProfile) -> AgentIdentity:
 
 def place_of(path: str, frozen: FrozenProfile) -> AgentPlace:
     """The place of an agent, seen from a directory of its space."""
-    return AgentPlace(path, _recorded_place(frozen), frozen.agent)
+    return AgentPlace(path, _recorded_place(frozen), frozen.agent, proposal=document_of_profile(frozen.profile))
 
 
 def drifted(path: str, recorded: Iterable[FrozenProfile]) -> Iterator[AgentIdentity]:
@@ -58,6 +59,13 @@ def drifted(path: str, recorded: Iterable[FrozenProfile]) -> Iterator[AgentIdent
     places: dict[str, AgentPlace] = {}
     profiles: dict[tuple[str | None, str], ResolvedProfile] = {}
     for frozen in recorded:
+        proposal = document_of_profile(frozen.profile)
+        if proposal is not None:
+            place = AgentPlace(path, _recorded_place(frozen), OUTSIDE, proposal=proposal)
+            identity = compared(frozen, resolve(place, frozen.slug))
+            if identity.drifted or identity.findings:
+                yield identity
+            continue
         if frozen.path not in places:
             places[frozen.path] = AgentPlace(path, _recorded_place(frozen), OUTSIDE)
         key = (frozen.slug, frozen.path)
@@ -121,11 +129,14 @@ class ChangedProfile(NamedTuple):
 
 
 def new_profile(path: str, frozen: FrozenProfile, accept: str | None, shorten: Callable[[str], str]) -> ChangedProfile | None:
-    """The profile to record for an agent; None if its recorded one is the present one. An incomplete one must be accepted."""
+    """The profile to record for an agent; None if its recorded one is the present one. An incomplete one must be accepted.
+
+    It ends the trial of a document that is only proposed.
+    """
     check_reason(accept)
     resolved = resolve(AgentPlace(path, _recorded_place(frozen), OUTSIDE), frozen.slug)
     profile, identity = resolved.frozen(accept, shorten), compared(frozen, resolved)
-    if not identity.drifted:
+    if not identity.drifted and document_of_profile(frozen.profile) is None:
         return None
     rules = guardrails_of((frozen.profile or {}).get("document"))
     return ChangedProfile(identity, profile, profile_change(frozen.slug or ROOT, rules, guardrails_of(identity.document)))

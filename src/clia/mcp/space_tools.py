@@ -47,7 +47,9 @@ def spawn(
     name: str,
     title: Annotated[str, "one-line title"],
     text: Annotated[str, "the briefing, self-contained"] = "",
-    behaviour: Annotated[str | None, "prompt to use, by name or version id; text is then its task"] = None,
+    behaviour: Annotated[
+        str | None, "prompt to use, by name or version id, with text as its task; or version of an identity's document to work with"
+    ] = None,
     parent: Annotated[str | None, "the parent agent; the new agent starts at its head unless at is set"] = None,
     commit: Annotated[str | None, "the commit to start at (default: the repository's checked-out commit)"] = None,
     empty: Annotated[bool, "start without files"] = False,

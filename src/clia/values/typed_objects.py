@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.verbs import Text
 
-SESSION_FLOW, PROMPT = "session-flow", "prompt"
+SESSION_FLOW, PROMPT, IDENTITY_DOCUMENT = BEHAVIOUR_KINDS = ("session-flow", "prompt", "identity-document")
 
 
 class Briefing(NamedTuple):
@@ -65,7 +65,10 @@ def trace_digest(entries: Any) -> str:
 
 
 class Behaviour(NamedTuple):
-    """A version of a behaviour: the source of a flow, or a prompt. ``parent`` is the id of the version it derives from, if any."""
+    """A version of a behaviour: the source of a flow, a prompt, or an identity's document.
+
+    ``parent`` is the id of the version it derives from, if any.
+    """
 
     name: str
     kind: str
@@ -103,8 +106,8 @@ def as_object(value: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
     if kind == "briefing" and not body["title"].strip():
         raise invalid("title", "a briefing needs a title")
     if kind == "behaviour":
-        if body["kind"] not in (SESSION_FLOW, PROMPT):
-            raise invalid("kind", f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {body['kind']!r}")
+        if body["kind"] not in BEHAVIOUR_KINDS:
+            raise invalid("kind", f"the kind of a behaviour is {' or '.join(BEHAVIOUR_KINDS)}, not {body['kind']!r}")
         for field in ("parent", "notes"):
             if not isinstance(body.get(field, ""), str):
                 raise invalid(field, f"the {field} of a behaviour must be a string")
