@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -102,12 +103,15 @@ def test_a_trial_keeps_guardrails_and_an_adoption_that_loses_one_waits_for_appro
     space.behaviours.adopt("scout-agent", loose.cid, trial=True)
     space.spawn_at("one", Briefing("Count", behaviour=loose.cid), "main")
     assert profile_of(space, "one")["document"]["guardrails"] == [RULE, NEW_RULE]  # type: ignore[index]
+    assert local_of(space).identities.drifted() == []
 
     error = refused("guardrail-change", lambda: space.behaviours.adopt("scout-agent", loose.cid))
     assert space.behaviours.get("scout-agent").current == first.cid
     assert branch_text(space) == FIRST
     agent = f"adopt-{loose.cid[:12]}"
     space.decide(agent, "approve", request_id=str(error.fields["request"]))
+    space.land(agent, "main")  # as if the adoption had died after landing
+    assert space.behaviours.get("scout-agent").current == first.cid
     assert space.behaviours.adopt("scout-agent", loose.cid).state == "current"
     assert branch_text(space) == LOOSE
 
@@ -117,7 +121,7 @@ def test_bad_versions_are_refused_and_change_nothing(space: clia.Space) -> None:
     first = behaviours.add("scout-agent", FIRST, document=PATH)
     before = git("for-each-ref", cwd=root_of(space))
     for path in ("a.json", ".clia/agents/scout/notes.json", "../.clia/agents/scout/x.agent.json", ".clia/agents/S T/x.agent.json"):
-        refused("invalid-document-path", lambda path=path: behaviours.propose("other", BETTER, document=path))
+        refused("invalid-document-path", partial(behaviours.propose, "other", BETTER, document=path))
     refused("invalid-document-path", lambda: behaviours.propose("other", BETTER, "identity-document"))
     refused("invalid-document-path", lambda: behaviours.propose("other", BETTER, "prompt", document=PATH))
     refused("invalid-json", lambda: behaviours.propose("scout-agent", "{"))

@@ -30,7 +30,7 @@ from clia.space.behaviour_chains import TRIAL as TRIAL_EVENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.identity_documents import DOCUMENT, check_document, document_path
-from clia.values.typed_objects import BEHAVIOUR_KINDS, IDENTITY_DOCUMENT, SESSION_FLOW, Behaviour, as_bytes
+from clia.values.typed_objects import BEHAVIOUR_KINDS, IDENTITY_DOCUMENT, PROMPT, SESSION_FLOW, Behaviour, as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -467,4 +467,7 @@ def _begins(cid: str, text: str) -> bool:
 
 
 def _bad_text(name: str, kind: str, problem: str) -> InvalidInput:
-    return InvalidInput(f"the {kind} {name!r} {problem}", code=f"invalid-{kind}", fields={"behaviour": name, "field": "body"})
+    fields = {"behaviour": name, "field": "body"}
+    if kind == PROMPT:
+        return InvalidInput(f"the prompt {name!r} {problem}", code="invalid-prompt", fields=fields)
+    return InvalidInput(f"the document {name!r} {problem}", code="invalid-document", fields=fields)

@@ -117,7 +117,15 @@ class AgentPlace:
     def resolve(self, slug: str | None) -> ResolvedProfile:
         """The profile of an identity here; without a slug, that of an agent without an identity."""
         merged = self.lineage(slug).profile()
-        return ResolvedProfile(slug, merged.document, (*_errors(merged), *self.missing_roots()))
+        resolved = ResolvedProfile(slug, merged.document, (*_errors(merged), *self.missing_roots()))
+        return self._with_present_guardrails(resolved) if isinstance(self.files, ProposedFiles) else resolved
+
+    def _with_present_guardrails(self, proposed: ResolvedProfile) -> ResolvedProfile:
+        """A profile with a proposed document, and the guardrails without it: a trial loses none."""
+        present = Lineage(LocalFiles(), self.survey, proposed.slug).profile()
+        rules = joined(guardrails_of(present.document), guardrails_of(proposed.document))
+        document = {**proposed.document, **({"guardrails": rules} if rules else {})}
+        return proposed._replace(document=document, findings=(*proposed.findings, *_errors(present)))
 
     def root_findings(self) -> list[Diagnostic]:
         """Why root rules could be missing."""
@@ -220,7 +228,7 @@ def spawn_profile(  # what a spawn says about the identity of the new agent
 def _tried(
     path: str, at: SpawnPlace, proposal: DocumentVersion, slug: str | None, accept: str | None, shorten: Callable[[str], str]
 ) -> NewProfile:
-    """The profile with the proposed text of a document. It also has the present guardrails: a trial loses none."""
+    """The profile with the proposed text of a document."""
     if slug not in (None, proposal.slug):
         raise InvalidInput(
             f"version {proposal.version[:12]} is a document of {proposal.slug}, not of {slug}",
@@ -228,7 +236,6 @@ def _tried(
             hints=[f"leave out the identity, or use: --identity {proposal.slug}"],
             fields={"field": "slug", "slug": slug, "document": proposal.path},
         )
-    present = AgentPlace(path, at).resolve(proposal.slug)
     place = AgentPlace(path, at, proposal=proposal)
     new = _named(place, proposal.slug, accept, shorten)
     if not (isinstance(place.files, ProposedFiles) and place.files.was_read):
@@ -241,10 +248,7 @@ def _tried(
             ],
             fields={"document": proposal.path, "version": proposal.version},
         )
-    profile = dict(new.profile or {})
-    rules = joined(guardrails_of(present.document), guardrails_of(profile["document"]))
-    document = {**profile["document"], **({"guardrails": rules} if rules else {})}
-    return new._replace(profile={**profile, "document": document, "proposal": proposal.to_json()})
+    return new._replace(profile={**(new.profile or {}), "proposal": proposal.to_json()})
 
 
 def _as_bound(profile: dict[str, Any], above: FrozenProfile) -> dict[str, Any]:
