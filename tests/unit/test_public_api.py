@@ -185,7 +185,7 @@ def test_a_behaviour_keeps_the_id_from_before_parents_and_notes_existed(behaviou
 
 
 BEHAVIOURS = {
-    "add_behaviour": ["name", "body", "kind", "why", "notes", "by"],
+    "add_behaviour": ["name", "body", "kind", "document", "why", "notes", "by"],
     "adopt_behaviour": ["name", "version", "trial", "expect", "evidence", "measure", "why", "by"],
     "behaviour": ["name"],
     "behaviour_diff": ["one", "other"],
@@ -196,7 +196,7 @@ BEHAVIOURS = {
     "compare_behaviours": ["before", "after", "progress"],
     "follow_policy": ["name"],
     "observation_gaps": [],
-    "propose_behaviour": ["name", "body", "kind", "parent", "evidence", "why", "notes", "agent"],
+    "propose_behaviour": ["name", "body", "kind", "parent", "evidence", "why", "notes", "document", "agent"],
     "replay_behaviour": ["agent", "with_", "session_id"],
     "retire_behaviour": ["name", "version", "expect", "why", "by"],
     "suggest_behaviour": ["name", "measure", "progress"],
