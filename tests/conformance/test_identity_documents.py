@@ -142,6 +142,16 @@ def test_an_adoption_does_not_overwrite_a_document_that_was_changed_meanwhile(sp
     assert (branch_text(space), space.behaviours.get("scout-agent").current) == (edited, first.cid)
 
 
+def test_an_adoption_lands_no_work_of_an_agent_that_took_its_name(space: clia.Space) -> None:
+    first = space.behaviours.add("scout-agent", FIRST, document=PATH)
+    better = space.behaviours.propose("scout-agent", BETTER)
+    name = f"adopt-{better.cid[:12]}"
+    space.spawn_at(name, BRIEFING, "main")
+    space.commit(name, "finding", changes={"evil": b"1\n"})
+    refused("other-work", lambda: space.behaviours.adopt("scout-agent", better.cid))
+    assert (branch_text(space), space.behaviours.get("scout-agent").current) == (FIRST, first.cid)
+
+
 def test_reprofiling_ends_a_trial(space: clia.Space) -> None:
     space.behaviours.add("scout-agent", FIRST, document=PATH)
     role = text_of("counts twice", RULE)

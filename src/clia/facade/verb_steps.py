@@ -93,6 +93,7 @@ class VerbSteps:
         if self._text_on(names.head(name), path) != version.body:
             words = parts.words(f"adopt {version.name} {version.cid[:12]}", None)
             parts.commit(name, "finding", (None, {path: version.body.encode()}), words, None)
+        self._check_adopter(name, branch, path, version.body)
         landed = self.land(name, branch, None, f"Adopt {version.name} {version.cid[:12]}", None)
         if isinstance(landed, Conflicts):
             raise Conflict(
@@ -100,6 +101,25 @@ class VerbSteps:
                 code="document-conflicts",
                 hints=[f"resolve it: clia merge {name} {branch}", "or propose the version again, for the present text"],
                 fields={"agent": name, "branch": branch, "document": path},
+            )
+
+    def _check_adopter(self, name: str, branch: str, path: str, text: str) -> None:
+        """``Conflict`` if the agent that brings a document has other work, too: anybody can use its name."""
+        from clia.approvals.evidence import only_journals_differ
+        from clia.approvals.history import CoreHistory
+
+        core = self._components.core
+        head, tip = core.require_head(name), core.refs.get(names.branch(branch))
+        root = core.objects.commit(core.own_root(name, head))
+        starts = [cid for cid in root.parents if tip is not None and core.contains(tip, cid)]
+        is_clean = len(starts) == 1 == len(root.parents) and core.objects.commit(starts[0]).tree == root.tree
+        expected = self._components.commits.worktree(name, None, {path: text.encode()})(root.tree)
+        if not is_clean or not only_journals_differ(CoreHistory(core), expected, core.objects.commit(head).tree):
+            raise Conflict(
+                f"agent {name} has other work than the text of {path}",
+                code="other-work",
+                hints=[f"rename it, then adopt again: clia rename {name} NEW"],
+                fields={"agent": name, "document": path},
             )
 
     def _text_on(self, branch: str, path: str) -> str | None:
