@@ -104,7 +104,7 @@ class VerbSteps:
             )
 
     def _check_adopter(self, name: str, branch: str, path: str, text: str) -> None:
-        """``Conflict`` if the agent that brings a document has other work, too: anybody can use its name."""
+        """``Conflict`` if the agent that brings a document has other work, too. Its name is not reserved."""
         from clia.approvals.evidence import only_journals_differ
         from clia.approvals.history import CoreHistory
 
