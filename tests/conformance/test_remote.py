@@ -253,7 +253,7 @@ def test_local_verbs_are_refused(space: Any, tmp_path: Path) -> None:
         "views": lambda: space.views,
         "provenance": lambda: space.provenance,
         "running": partial(getattr, space, "running"),
-        "behaviours.check_prompt": lambda: space.behaviours.check_prompt("0" * 40),
+        "behaviours.check_briefing": lambda: space.behaviours.check_briefing("0" * 40),
         "behaviours.check_runnable": lambda: space.behaviours.check_runnable("step"),
         "behaviours.library": lambda: space.behaviours.library,
         "behaviours.observations": lambda: space.behaviours.observations,
