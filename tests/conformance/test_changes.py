@@ -81,12 +81,12 @@ def test_after_a_squashed_landing_only_later_work_is_a_change(space: clia.Space)
 
 
 def test_a_landing_names_the_head_that_was_looked_at(space: clia.Space) -> None:
-    seen = space.changes.get("scout").head
+    shown_head = space.changes.get("scout").head
     space.commit("scout", "finding", changes={"b.txt": b"b\n"})
     before = space.find("main")
     with pytest.raises(StaleRef) as stale:
-        space.land("scout", "main", head=seen)
-    assert stale.value.fields["expected"] == seen
+        space.land("scout", "main", head=shown_head)
+    assert stale.value.fields["expected"] == shown_head
     assert space.find("main") == before
     assert isinstance(space.land("scout", "main", head=space.head("scout")), Landed)
 
